@@ -41,7 +41,7 @@ def turns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def writable_store(tmp_path_factory: pytest.TempPathFactory) -> Unpacker:
-    """Unpack a store anew at every call: the test may do with it as it likes."""
+    """Unpack a store for each call: the test may change it."""
     return lambda name: unpack(name, tmp_path_factory.mktemp(name.replace("/", "-") + "-writable"))
 
 

@@ -1,1 +1,1 @@
-"""What developers run: the writer of the manual, the derivation of layouts. Not part of the installed package."""
+"""Tools for developers: the writer of the manual, the derivation of layouts, a recording proxy. Not in the wheel."""

@@ -64,7 +64,7 @@ def _walk(declared: Construct[Any, Any], context: Container[Any], prefix: str, a
 
 
 def variable_fields(declared: Construct[Any, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield size, kind, name and doc, as words, of the fields behind the first one whose size depends on a value."""
+    """Yield size, kind, name and doc, as words, of the fields after the first one whose size depends on a value."""
     behind = False
     for part in declared.subcons:
         inner, doc = part.subcon, str(part.docs).strip()
@@ -74,7 +74,7 @@ def variable_fields(declared: Construct[Any, Any]) -> Iterator[tuple[str, str, s
             behind = True
             yield "n", "bytes", part.name, f"{doc}; n is its length"
         elif behind:
-            # The one choice there is: topics of version 1 and 2.
+            # The only choice that occurs: topics of version 1 and 2.
             either = [inner] if isinstance(inner, FormatField) else [inner.elsesubcon, inner.thensubcon]
             sizes, kinds = zip(*((str(one.length), KINDS[one.fmtstr[1], one.length]) for one in either), strict=True)
             yield "/".join(sizes), "/".join(kinds), part.name, doc
@@ -102,7 +102,7 @@ def _value_class(name: str, fields: tuple[Field, ...], doc: str) -> str:
 
 
 def _record_class(name: str, prefix: tuple[Field, ...], declared: Construct[Any, Any]) -> str:
-    """The prefix, then the variable parts as raw bytes; their lengths are theirs and need no field."""
+    """Return the class of a record: the prefix, then the variable parts as raw bytes, which have their own lengths."""
     variable = [part.name for part in declared.subcons if isinstance(declarations.bare(part, Container()), Bytes)]
     parts = tuple(Field(f"raw_{part}", 0, 0, "bytes", "") for part in variable)
     return _value_class(name, prefix + parts, "Message record: prefix, then body, topic and properties as stored")
@@ -135,14 +135,14 @@ def layouts_module() -> str:
     return "\n".join(parts) + "\n"
 
 
-# What the kernel reads and writes.
+# The layouts that the kernel reads and writes.
 _KERNEL_LAYOUTS = ("ConsumeQueueUnit", "IndexSlot", "IndexEntry")
 LAYOUTS = pathlib.Path(layout.__file__).with_name("layouts.py")
 KERNEL_HEADER = pathlib.Path(__file__).parents[1] / "native" / "layouts.h"
 
 
 def kernel_header() -> str:
-    """Return the text of ``native/layouts.h``: where fields are and the codes that the kernel knows."""
+    """Return the text of ``native/layouts.h``: the places of fields and the codes that the kernel uses."""
     lines = ["/* Layouts and codes, derived from rmqtool/formats. Do not edit: `make docs` writes this file. */"]
     layouts = [("MESSAGE_PREFIX_" + name.removeprefix("MessagePrefix"), parts) for name, parts, _ in message_prefixes()]
     layouts += [(_constant(name), tuple(fields_of(declarations.FIXED[name][0]))) for name in _KERNEL_LAYOUTS]

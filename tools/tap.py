@@ -34,13 +34,13 @@ _CHUNK = 1 << 16
 
 
 class Link(NamedTuple):
-    """Where the proxy listens, and to whom it passes on."""
+    """The address that the proxy listens at, and the one that it connects to."""
 
     listen: tuple[str, int]
     target: tuple[str, int]
 
     def __str__(self) -> str:
-        """Return the address that is passed on to."""
+        """Return the address that the proxy connects to."""
         return f"{self.target[0]}:{self.target[1]}"
 
 
@@ -58,7 +58,7 @@ def parse_link(text: str) -> Link:
 
 
 class Side:
-    """One direction of a connection: what has come of a frame that is not complete, and what was asked."""
+    """One direction of a connection: the bytes of an incomplete frame, and the requests that wait for an answer."""
 
     def __init__(self, link: Link, connection: int, name: str) -> None:
         self.link = link
@@ -70,7 +70,7 @@ class Side:
 
 
 class Tap:
-    """The proxy of some links. Used as a context: what it listens at is closed at its end."""
+    """The proxy of several links. Used as a context: it stops listening at the end."""
 
     def __init__(self, out: TextIO, links: list[Link], *, raw: bool = False) -> None:
         self._out = out
@@ -81,13 +81,13 @@ class Tap:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Tap:
-        """Listen."""
+        """Start to listen."""
         for link in self._links:
             self._servers.append(await asyncio.start_server(self._server_of(link), *link.listen))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close what is listened at and every connection."""
+        """Stop listening, and close every connection."""
         for server in self._servers:
             server.close()
         connections = list(self._connections)
@@ -97,7 +97,7 @@ class Tap:
 
     @property
     def ports(self) -> list[int]:
-        """The ports that are listened at, in the order of the links."""
+        """The ports that the proxy listens at, in the order of the links."""
         return [server.sockets[0].getsockname()[1] for server in self._servers]
 
     def _server_of(self, link: Link) -> Any:
@@ -132,7 +132,7 @@ class Tap:
             await _close(broker_writer)
 
     async def _pass(self, side: Side, other: Side, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what one side sends until it ends; then the other side is told, and may still answer."""
+        """Pass on the bytes of one side until it ends; then end the other direction, which may still answer."""
         with suppress(OSError):
             while data := await reader.read(_CHUNK):
                 writer.write(data)

@@ -1,13 +1,13 @@
 """The house as data: which room may import which, who may use what, how large things may grow.
 
-An exemption stands here with its reason, by rule and place; one that is no longer needed is an error too.
+An exemption is here with its reason, by rule and place; one that is no longer needed is an error too.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# The rooms from the ground up: a room may import those that stand before it here, and nothing that comes after it.
+# The rooms from the ground up: a room may import those before it in this list, and none after it.
 ROOMS = (
     "errors",
     "progress",
@@ -38,7 +38,7 @@ ROOMS = (
     "cli",
     "__main__",
 )
-# What the order allows and a reason forbids: room -> (other rooms, the reason).
+# Imports that the order allows and a reason forbids: room -> (other rooms, the reason).
 FORBIDDEN: dict[str, tuple[frozenset[str], str]] = {
     "render": (
         frozenset(ROOMS) - {"errors", "findings", "progress"},
@@ -68,7 +68,7 @@ def _arrows() -> dict[str, frozenset[str]]:
 
 ARROWS = _arrows()
 
-# Rooms that load numpy or pyarrow: the engine, the broker and whatever starts fast import them inside a function body.
+# Rooms that load numpy or pyarrow. Rooms that start fast import them inside a function body.
 HEAVY_ROOMS = frozenset({"columns", "exports", "spark"})
 LAZY_IN: dict[str, frozenset[str]] = dict.fromkeys(("engine", "broker", "api"), HEAVY_ROOMS)
 
@@ -89,7 +89,7 @@ SLOW_THIRD_PARTIES = frozenset({"numpy", "pyarrow"})
 SLOW_ROOMS = frozenset({"columns", "log", "audit", "look", "client", "exports"})
 
 WITHOUT_FILES = frozenset({"formats", "columns", "remoting"})
-# What is stored is laid out in formats, what travels between clients and brokers in remoting.
+# Stored bytes are laid out in formats, bytes between clients and brokers in remoting.
 LAYOUT_ROOMS = frozenset({"formats", "remoting"})
 
 PROPERTY_NAMES = "formats/property_names.py"
@@ -98,7 +98,7 @@ MODULE_LINES = 700
 FUNCTION_LINES = 70
 COMMAND_BODY_LINES = 25
 COMMAND_LINES = 120
-# What commands share; every other file of the room is one command.
+# Modules that commands share; every other file of the room is one command.
 SHARED_BY_COMMANDS = frozenset(
     {"__init__", "completion", "completion_table", "options", "store_names", "store_word", "table"}
 )
@@ -108,7 +108,7 @@ BANNED_WORDS = frozenset({"util", "utils", "helper", "helpers", "manager", "mana
 
 
 class Imports(NamedTuple):
-    """Modules that must load without certain others: a prefix ending in a dot stands for all below it."""
+    """Modules that must load without certain others. A prefix that ends in a dot means all modules below it."""
 
     modules: tuple[str, ...]
     load_none_of: frozenset[str]
@@ -131,7 +131,7 @@ EXEMPTIONS: dict[tuple[str, str], str] = {
     ("module-lines", "formats/layouts.py"): "tables only, written by tools/derive.py",
 }
 
-# What users start: the commands, the functions that rmqtool exports, and what Spark looks for.
+# The entry points: the commands, the functions that rmqtool exports, and the source that Spark looks for.
 ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "api"})
 ENTRY_POINTS = ("rmqtool.spark.source",)
 
@@ -148,7 +148,7 @@ UNREACHED = 4
 # Files of the package that each journey of docs/tour.md crosses; "put" is one more message of an open producer.
 JOURNEYS: dict[str, int] = {"produce": 66, "put": 34, "cat": 52, "repair": 100, "spark": 46}
 
-# What nobody calls yet, by the module's name or its beginning, and who will.
+# Code that nothing calls yet, by the module's name or its beginning, and what will call it.
 CALLED_LATER: dict[str, str] = {
     "remoting.": "the wire protocol: server and client will speak it",
     "client.": "members of groups and checks of transactions, which the library will call",

@@ -37,7 +37,7 @@ def crossed(task: Callable[[], object]) -> Crossed:
         nonlocal loading
         code = frame.f_code
         if code.co_name == "<module>":
-            # What runs because a module is loaded for the first time is not part of the journey.
+            # Code that runs because a module is loaded for the first time is not part of the journey.
             loading += {"call": 1, "return": -1}.get(event, 0)
         elif event == "call" and not loading and code.co_filename.startswith(prefix):
             path, name = code.co_filename.removeprefix(prefix), code.co_qualname.partition(".<locals>")[0]

@@ -1,6 +1,6 @@
-"""What the rules cannot see in one module: how many there are, who needs them, and how they are called.
+"""Measures that no rule for a single module can see: how many modules there are, their importers, their names.
 
-Each measure returns what it counts, by name, so that a failing test says what came too much. Ceilings may only fall.
+Each measure returns what it counts, by name, so that a failing test names what is new. Ceilings may only fall.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def importers(modules: Iterable[Module], *, through_rooms: bool = False) -> dict
 
 
 def single_importers(modules: Iterable[Module]) -> list[str]:
-    """Return the modules that exactly one other imports: slivers of it, unless they are a noun of their own.
+    """Return the modules that exactly one other imports: parts of it, unless they are a noun of their own.
 
-    What only a verb of api or a command imports is none: there is one module for each verb, so whatever serves one verb
-    has one importer.
+    A module that only a verb of api or a command imports does not count: each verb has one module, so everything that
+    serves one verb has one importer.
     """
     listed = list(modules)
     rooms = {module.name: module.room for module in listed}

@@ -59,7 +59,7 @@ def read_modules(root: Path) -> list[Module]:
 
 
 def iter_imports(module: Module) -> Iterator[Import]:
-    """Yield every import of a module, wherever it stands."""
+    """Yield every import of a module, anywhere in it."""
     yield from _imports_in(module, module.tree, lazy=False, typing=False)
 
 
@@ -124,7 +124,7 @@ def _functions_in(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
 
 
 def check_rooms(module: Module) -> Iterator[Violation]:
-    """Every module lies in a room of the design."""
+    """Every module is in a room of the design."""
     if module.room not in house.ARROWS:
         yield Violation("room", module.path, 1, f"the design has no room {module.room!r}")
 
@@ -243,7 +243,7 @@ def check_names(module: Module) -> Iterator[Violation]:
             yield Violation("name", place, line, f"{word!r} says nothing")
 
 
-# What opens, maps, reads or writes a file by name.
+# Functions that open, map, read or write a file by name.
 OPENERS = re.compile(
     "open|fdopen|open_code|mmap|memmap|fromfile|tofile|memory_map|create_memory_map|OSFile"
     "|(read|write)_(bytes|text|table)|ParquetFile|ParquetWriter"

@@ -16,7 +16,7 @@ from tests.architecture.rules import PACKAGE, Function, Module
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-# Bases whose methods nobody calls by themselves.
+# Bases whose methods need no caller.
 PLAIN_BASES = frozenset(
     {"NamedTuple", "Protocol", "Enum", "IntEnum", "StrEnum", "IntFlag", "TypedDict", "Generic", "Exception"}
 )
@@ -30,7 +30,7 @@ class Symbol(NamedTuple):
 
 
 class _Mentions(NamedTuple):
-    """What a piece of code mentions: names as they are spelled there, and attributes of any object."""
+    """The mentions in a piece of code: names as they are spelled there, and attributes of any object."""
 
     names: frozenset[str]
     attributes: frozenset[str]
@@ -106,7 +106,7 @@ def _head(definition: Definition) -> list[ast.AST]:
 
 
 class Reach:
-    """What is reached from the ``roots``: names of modules that users start, or ``module:symbol``."""
+    """The symbols reached from the ``roots``: names of modules that users start, or ``module:symbol``."""
 
     def __init__(self, modules: Iterable[Module], roots: Iterable[str]) -> None:
         listed = list(modules)
@@ -157,7 +157,7 @@ class Reach:
             definition = code.definitions[name]
             self._todo.append((module, _head(definition)))
             for method, function in _inner(definition):
-                # What Python calls, what a library's base class calls, and what reached code asks for.
+                # Called by Python, by a library's base class, or by reached code.
                 if method.startswith("_") or method in self._attributes or self._overrides(code, definition):
                     self._reach_method(module, name, function)
                 else:

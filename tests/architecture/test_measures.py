@@ -1,4 +1,4 @@
-"""The measures of the house: no sliver, no gerund, no name twice, nothing that nobody reaches."""
+"""The measures of the house: slivers, gerunds, shared names, unreached code."""
 
 from __future__ import annotations
 

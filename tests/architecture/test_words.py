@@ -96,6 +96,13 @@ def test_comments_get_plainer() -> None:
     assert not above, above
 
 
+@pytest.mark.parametrize("directory", ["tools", "tests/architecture", "tests/docs"])
+def test_comments_of_what_developers_run_are_plain(directory: str) -> None:
+    texts = [text for path in sorted((ROOT / directory).rglob("*.py")) for text in comments_of(path, ROOT)]
+    assert len(texts) > 20
+    assert not (found := [str(one) for one in find_banned(texts)]), "\n".join(found)
+
+
 @pytest.mark.parametrize("text", OLD_TEXTS)
 def test_the_gate_finds_every_old_text(text: str) -> None:
     assert list(find_banned([("old", text)])), text

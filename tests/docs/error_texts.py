@@ -38,7 +38,7 @@ def _iter_error_texts() -> Iterator[str]:
 
 
 def finding_texts() -> Iterator[str]:
-    """Yield what is said of each finding: meaning, consequence, what brokers do and log, what to type."""
+    """Yield the texts of each finding: meaning, consequence, what brokers do and log, what to type."""
     for entry in iter_codes():
         said = [f"{entry.code} {entry.severity}: {entry.meaning}", f"    why: {entry.consequence}"]
         said += [f"    broker: {line}" for line in (*entry.brokers, *entry.broker_lines)]

@@ -61,7 +61,7 @@ def _cut_offsets(root: Path) -> None:
 
 
 def _copy(root: Path) -> None:
-    """Beside the store lies a copy of it, in which a byte of a body is another one."""
+    """A copy of the store is next to it; one byte of a body differs."""
     shutil.copytree(root, root.parent / "copy")
     _flip(root.parent / "copy")
 
@@ -82,14 +82,14 @@ INCIDENTS: dict[str, Callable[[Path], None]] = {
 
 
 class Shown(NamedTuple):
-    """What an example printed, and its exit status."""
+    """The output of an example, and its exit status."""
 
     lines: tuple[str, ...]
     status: int
 
 
 class _Terminal(io.FileIO):
-    """What a command takes for a terminal."""
+    """A file that commands take for a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -121,7 +121,7 @@ def run_command(command: str) -> Shown:
     with tempfile.TemporaryFile() as file, _standard_output(file.fileno()):
         screen = io.FileIO(file.fileno(), "w", closefd=False) if piped else _Terminal(file.fileno(), "w", closefd=False)
         out = io.TextIOWrapper(io.BufferedWriter(screen), encoding="utf-8", write_through=True)
-        # Nobody looks at stderr: there is no bar, and what is said comes between the lines of the result.
+        # stderr is not a terminal, so there is no bar; notes come between the lines of the result.
         err = io.TextIOWrapper(
             io.BufferedWriter(io.FileIO(file.fileno(), "w", closefd=False)), encoding="utf-8", write_through=True
         )

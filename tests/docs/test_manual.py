@@ -44,7 +44,7 @@ def shown(example: Example) -> Shown:
 
 @cache
 def made() -> dict[str, str]:
-    """Make all pages anew, by the names of their files."""
+    """Make all pages again, by the names of their files."""
     return manual_files(command_tree(), lambda example: shown(example).lines)
 
 
@@ -181,7 +181,7 @@ def test_every_field_of_json_says_what_it_means() -> None:
 
 
 def fields_of(schema: Any) -> Iterator[str]:
-    """Yield the name of every field, wherever in the schema it stands."""
+    """Yield the meaning of every field, at any depth of the schema."""
     for name, inner in schema.get("properties", {}).items():
         yield name
         yield from fields_of(inner)

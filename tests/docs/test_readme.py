@@ -1,4 +1,4 @@
-"""What the README shows is what happens, and what it points at is there."""
+"""The README shows what happens, and everything that it points to exists."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_commands_and_options_that_a_document_names_exist(path: Path) -> None:
     group = command_tree()
     for words in re.findall(r"`rmqtool ([a-z]+[^`\n]*)`", path.read_text(encoding="utf-8")):
         name = words.split()[0]
-        if name in ("queryMsgById",):  # a name of mqadmin's, and that is what is said of it
+        if name in ("queryMsgById",):  # the README says that this is a name of mqadmin
             continue
         command = group.get_command(None, name)
         assert command is not None, words

@@ -1,4 +1,4 @@
-"""What people read when something is wrong, all of it in two files: whoever changes a word there looks at it."""
+"""The texts that users read when something is wrong, all of them in two files: a change of a word shows there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_every_text_of_an_error() -> None:
 
 
 def test_every_error_says_what_to_do_next() -> None:
-    """A command, or a sentence that shows a way out: nobody is left with the news alone, but who pressed Ctrl-C."""
+    """Every error has a command or a sentence that helps, except for Ctrl-C."""
     alone = [text for text in error_texts() if "\n    next: " not in text]
     assert alone == ["cli.py: Interrupted: interrupted\n"]
 
@@ -25,12 +25,12 @@ def test_every_text_of_a_finding() -> None:
 
 
 def test_no_text_sends_people_away() -> None:
-    """None asks somebody to check by hand, apologises, or shouts."""
+    """No text asks the user to check by hand, apologises, or shouts."""
     assert re.findall(r"(?i)manually|sorry|oops|!\n|invalid argument|unexpected error", "".join(error_texts())) == []
 
 
 def test_every_command_in_a_text_says_which_store() -> None:
-    """What is named next can be typed: STORE stands where the command takes one, and is filled in from the line."""
+    """A command that a text names can be typed: STORE is in its place, and is filled in from the line."""
     named = re.findall(
         r"rmqtool (?:check|info|recover|repair|topic|stat|tick)\b(?! --explain)(.*)", "".join(error_texts())
     )

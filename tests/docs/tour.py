@@ -20,7 +20,7 @@ TOUR = ROOT / "README.md"
 CHINESE_TOUR = ROOT / "README.zh.md"
 CHINESE_RECIPES = ROOT / "docs" / "recipes.zh.md"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
-# What is another one each time: moments, ids that hold them, how long it took, names of plans.
+# Output that differs each time: times, ids that contain them, durations, names of plans.
 _OTHER_EACH_TIME = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d"), "<time>"),
     (re.compile(r"\b[0-9A-F]{32}\b"), "<id>"),
@@ -32,7 +32,7 @@ _OTHER_EACH_TIME = (
 
 
 class Command(NamedTuple):
-    """A command of a document, and the lines that stand below it."""
+    """A command of a document, and the lines below it."""
 
     command: str
     lines: tuple[str, ...]
@@ -67,7 +67,7 @@ def with_output(text: str, ran: list[Command]) -> str:
 
 
 def settled(lines: tuple[str, ...]) -> list[str]:
-    """Return lines with stand-ins for what is another one each time."""
+    """Return the lines with placeholders for everything that differs each time."""
     text = "\n".join(lines)
     for pattern, stand_in in _OTHER_EACH_TIME:
         text = pattern.sub(stand_in, text)
@@ -84,7 +84,7 @@ def _run(command: str, directory: str) -> list[str]:
 
 
 def write_tours(screen: Callable[[Example], tuple[str, ...]]) -> None:
-    """Write what the commands print today into the documents, where it is not what stands there already."""
+    """Write the current output of the commands into the documents, if it has changed."""
     text = TOUR.read_text(encoding="utf-8")
     ran = run_tour(text)
     if [settled(one.lines) for one in ran] != [settled(one.lines) for one in commands_of(text)]:

@@ -1,4 +1,4 @@
-"""The pages of the commands, made from the command tree itself: whoever adds an option only runs ``make docs``."""
+"""The pages of the commands, made from the command tree: a new option needs only ``make docs``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FLAWED = re.compile(r"``([^`]*)``")
 
 
 class Option(NamedTuple):
-    """An option or argument as ``--help`` shows it: its names and metavar, its text, the group it stands in."""
+    """An option or argument as ``--help`` shows it: its names and metavar, its text, its group."""
 
     names: str
     help: str
@@ -82,7 +82,7 @@ def root_page(group: Any) -> Page:
 
 
 def iter_options(group: Any, command: Any = None) -> Iterator[Option]:
-    """Yield what a command, or the root itself, takes: as its ``--help`` shows it."""
+    """Yield the arguments and options of a command, or of the root, as its ``--help`` shows them."""
     context = group.context_class(group, info_name=NAME, **group.context_settings)
     if command is not None:
         context = command.context_class(command, info_name=command.name, parent=context)
@@ -96,7 +96,7 @@ def iter_options(group: Any, command: Any = None) -> Iterator[Option]:
 
 
 def statuses_of(entry: Entry) -> dict[Exit, str]:
-    """Return the statuses a command can end with, and what each says there."""
+    """Return the exit statuses of a command, and the meaning of each there."""
     module = import_target(entry)
     named = {*texts.ALWAYS, *(() if entry.name == "man" else texts.WITH_STORE)}
     named |= {status for name, status in texts.STATUS_NOTES if name == entry.name}
@@ -114,7 +114,7 @@ def statuses_of(entry: Entry) -> dict[Exit, str]:
 
 
 def _verbs_of(command: ModuleType) -> Iterator[ModuleType]:
-    """Yield the modules of the library that a command calls: statuses are decided there."""
+    """Yield the modules of api that a command calls: they decide the statuses."""
     from importlib import import_module
 
     for name in dict.fromkeys(_VERB.findall(inspect.getsource(command))):
@@ -172,7 +172,7 @@ def _examples(name: str, screens: Screens) -> Iterator[Block]:
 
 
 def screen_of(example: Example, screens: Screens) -> Screen:
-    """Return an example as it stands on a terminal, the line that was typed first."""
+    """Return an example as a terminal shows it, with the command line first."""
     return Screen((*_typed(f"$ {example.command}"), *screens(example)))
 
 

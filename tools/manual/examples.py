@@ -1,7 +1,7 @@
-"""The examples of the manual: command lines that ``make docs`` runs, and whose output it puts into the pages.
+"""The examples of the manual: command lines that ``make docs`` runs, and whose output is in the pages.
 
-A command without an entry gets its ``--help`` and what it says about a store that is not there, until somebody writes
-better ones here.
+A command without an entry gets its ``--help`` and the error for a store that does not exist, until it has better ones
+here.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from rmqtool.errors import Exit
 
 
 class Example(NamedTuple):
-    """One command line. ``store`` is the fixture that lies beside it as the directory ``store``.
+    """One command line. ``store`` is the fixture that is unpacked as the directory ``store``.
 
-    ``incident`` is what happened to that store before: one of those that the runner of the examples knows. A command
-    line that ends with another ``status`` is no example any more.
+    ``incident`` is the damage done to that store before, by its name in the runner of the examples. A command line that
+    ends with another ``status`` is an error.
     """
 
     says: str
@@ -176,7 +176,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
 
 
 def examples_of(command: str) -> tuple[Example, ...]:
-    """Return the examples of a command: its own, or what can be shown of any command."""
+    """Return the examples of a command: its own, or those that any command can have."""
     return EXAMPLES.get(command) or (
         Example("What it takes:", f"rmqtool {command} --help"),
         Example("Where there is no store:", f"rmqtool {command} nowhere", status=Exit.NOT_A_STORE),

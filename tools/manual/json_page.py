@@ -35,7 +35,7 @@ def json_page() -> Page:
 
 
 def iter_fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield path, type and meaning of every field of a shape, at whatever depth; ``path`` leads to it."""
+    """Yield path, type and meaning of every field of a shape, at any depth; ``path`` is the path so far."""
     required = schema.get("required", ())
     for name, inner in schema.get("properties", {}).items():
         field = f"{path}.{name}" if path else name

@@ -10,7 +10,7 @@ from tools.manual.roff import Block, Page, Section, Text
 
 
 def recipes_page(screens: Screens) -> Page:
-    """Return the page of what to type when something has happened."""
+    """Return the page of what to type after an incident."""
     introduction = (
         "Instructions for incidents. No command here changes a store unless the text says so. In the examples the "
         "store is the directory store; use the storePathRootDir of your broker instead, or its broker.conf."

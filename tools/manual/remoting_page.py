@@ -185,7 +185,7 @@ def _all_bodies(base: type[Body]) -> Iterator[type[Body]]:
 
 
 def _hint(hint: object) -> str:
-    """Return a type in words: ``[X]`` for an array, ``{K: V}`` for a map, ``?`` for what may be absent."""
+    """Return a type in words: ``[X]`` for an array, ``{K: V}`` for a map, ``?`` for a value that may be missing."""
     parts = typing.get_args(hint)
     if type(None) in parts:
         return _hint(next(part for part in parts if part is not type(None))) + "?"

@@ -1,7 +1,7 @@
-"""Pages of the manual: what they are made of, and how they are written in roff for man(1) and mandoc(1).
+"""Pages of the manual: their parts, and how they are written in roff for man(1) and mandoc(1).
 
-Only a few requests of man(7) are used, so that ``roff_reader`` can show every page where there is no man(1). In texts
-`words between backticks` are bold; everything else is taken as it stands.
+Only a few requests of man(7) are used, so that ``roff_reader`` can show every page without man(1). In texts `words
+between backticks` are bold; everything else is printed unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _LINE = 76
-# A table stands in the usual indentation of a page of 80 columns.
+# The width of a table: a page of 80 columns less the usual indentation.
 _TABLE = 72
 _ESCAPES = {
     "\\": "\\e",
@@ -40,7 +40,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Lines as they stand on a terminal of 80 columns."""
+    """Lines as a terminal of 80 columns shows them."""
 
     lines: tuple[str, ...]
 
@@ -59,7 +59,7 @@ Block = Text | Items | Screen | Table
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page; ``inner`` parts stand below the one before them."""
+    """A part of a page; ``inner`` parts are below the one before them."""
 
     title: str
     blocks: tuple[Block, ...]

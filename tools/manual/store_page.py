@@ -22,7 +22,7 @@ _PREFIXES = {
 
 
 def store_page() -> Page:
-    """Return the page of everything that lies in a store."""
+    """Return the page of all files in a store."""
     sections: list[Section] = []
     for part in PARTS:
         blocks = (*part.says, *_tables(part), *part.below)
@@ -70,7 +70,7 @@ def _words(name: str) -> str:
 
 
 def _variable_rows(name: str, size: int) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of the fields behind the fixed ones: only the first has a place that does not depend on others."""
+    """Yield the rows of the fields after the fixed ones; only the first of them has a constant place."""
     from rmqtool.formats import declarations
     from tools.derive import variable_fields
 

@@ -1,4 +1,4 @@
-"""The page of the store, apart from the layouts: what is where, and what the bytes mean. Read in its order."""
+"""The texts of the page of the store: which files there are, and what their bytes mean. In the order of the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tools.manual.roff import Block, Items, Table, Text
 
 
 class Part(NamedTuple):
-    """A part of the page: what is said, then the tables of the layouts named, then what is said below them."""
+    """A part of the page: a text, then the tables of the named layouts, then the text below them."""
 
     title: str
     says: tuple[Block, ...]
@@ -377,7 +377,7 @@ PARTS: tuple[Part, ...] = (
     ),
 )
 
-# Where a layout has changed since 4.0; the rest is the same in every version.
+# Layouts that have changed since 4.0; all others are the same in every version.
 CHANGES: tuple[tuple[str, str], ...] = (
     ("4.1", "client batches; the extension of queues"),
     ("4.3", "half and op topics in place of prepared records in the topic itself"),
