@@ -18,7 +18,7 @@ CODES = (
     Column("meaning", "meaning", cut=Cut.END),
 )
 
-_INDENT = 12
+_INDENT = 13
 _LOST_NAMED = 6
 _MANY, _KINDS = 5, 3
 
@@ -38,8 +38,8 @@ def summary_lines(
     if summary["lost"]:
         yield from _labelled(output, "lost", _lost(summary["lost"]))
     for label, key in (("verified", "proven"), ("not checked", "notProven")):
-        for words in summary[key]:
-            yield from _labelled(output, label, words)
+        for number, words in enumerate(summary[key]):
+            yield from _labelled(output, "" if number else label, words)
     yield from verdict_lines(output, _headline(summary, counts), _worst(counts), next_commands)
 
 
