@@ -85,6 +85,10 @@ def _options(how: How) -> CheckOptions:
     if how.get("quick") and how.get("deep"):
         raise UsageError("--quick and --deep exclude each other", hint="without them everything is read once")
     max_time = how.get("max_time")
+    if how.get("quick") and max_time is not None:
+        raise UsageError(
+            "--max-time has no effect on --quick, which does not read the log", hint="leave out one of them"
+        )
     return CheckOptions(
         depth=Depth.QUICK if how.get("quick") else Depth.DEEP if how.get("deep") else Depth.DEFAULT,
         only=tuple(how.get("only") or ()),

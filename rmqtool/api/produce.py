@@ -278,8 +278,13 @@ class _Input(NamedTuple):
 def _input(given: Given, members: Members) -> _Input:
     """Return the messages from words, files, or standard input."""
     from rmqtool.broker.producer.lines import Lines, Objects, iter_bodies, iter_table
+    from rmqtool.formats.property_names import UNIQ_KEY
 
     words, files = given.bodies, given.files
+    if members.keeps_ids and given.form == "bodies" and UNIQ_KEY not in members.properties:
+        raise UsageError(
+            "--keep-ids has no effect on bodies: they have no unique keys", hint="give messages with --jsonl or --csv"
+        )
     if words and files:
         raise UsageError("give bodies as words or as files, not both", hint="run the command twice")
     if STDIN in words:

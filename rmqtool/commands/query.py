@@ -48,6 +48,10 @@ def query(
     path, what = _store_and_what(words or [])
     # A query for nothing is answered with nothing, as a broker does.
     which = {**scope.asked(), **period.asked(show.tz, may_be_empty=True)}
+    if history and (show.csv or show.template is not None):
+        raise UsageError(
+            "--history is not shown in rows of messages", hint="leave out --csv and --template, or use --json"
+        )
     how: How = {"kind": kind, "boundary": boundary, "history": history, "group": group, "limit": limit, "zone": show.tz}
     with show.output() as output:
         store = None if path is None else broker.place(path)

@@ -93,7 +93,7 @@ def declared(table: Sequence[Entry] = COMMANDS) -> dict[str, dict[str, Declared]
 
 
 _LINES = b"""{"topic": "T_normal", "queueId": 1, "body": "one", "properties": {"UNIQ_KEY": "AA"}}
-{"topic": "T_normal"
+{"topic": "T_normal", "body": "two"}
 """
 BASES: Mapping[str, Sequence[Base]] = {
     "info": [
@@ -179,7 +179,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "group": ["G_popfifo", "G_ok"],
     "begin": [_MIDDLE, "2027-01-01"],
     "end": [_MIDDLE, "2026-01-01"],
-    "limit": ["1", "0"],
+    "limit": ["1", "0", "1000"],
     "offset": ["-1", "2"],
     "tag": ["TagA", "dead", "o"],
     "key": ["k4", "retry-9", "popfifo-2"],
@@ -197,6 +197,7 @@ VALUES: Mapping[str, Sequence[str]] = {
         "<{status}>",
         "<{event}>",
         "<{service}>",
+        "<{rows}>",
     ],
     "tz": ["+03:00"],
     "color": ["always"],
@@ -306,6 +307,9 @@ class Bench:
         for name in ("other", "crashed"):
             subprocess.run(["cp", "-a", "--sparse=always", self._places[False] / "store", directory / name], check=True)
         subprocess.run(["rm", "-r", directory / "other/consumequeue/T_normal/1"], check=True)
+        with at(directory):
+            more = type_words(["produce", str(directory / "other"), "-t", "T_retry", "only here"])
+        assert more.status == Exit.DONE, more.err
         (directory / "crashed/abort").touch()
         self.runs = 0
 

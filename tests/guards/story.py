@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ class Told:
     start_errors: list[str] = field(default_factory=list)
     plan: Row | None = None
     crashes: list[str] = field(default_factory=list)
+    # Queue files of zeros alone: nothing is lost with them.
+    blank: frozenset[str] = frozenset()
 
 
 def hear(root: Path, versions: Sequence[str | None] = FEWEST_VERSIONS) -> Told:
@@ -81,7 +84,15 @@ def hear(root: Path, versions: Sequence[str | None] = FEWEST_VERSIONS) -> Told:
     told.starts = [json_of(start) for start in starts if start.out.strip()]
     told.start_errors = [start.err for start in starts if not start.out.strip()]
     told.plan = json_of(plan)
+    told.blank = frozenset(_blank_files(root))
     return told
+
+
+def _blank_files(root: Path) -> Iterator[str]:
+    for path in (root / "consumequeue").glob("*/*/*"):
+        with suppress(OSError):
+            if path.is_file() and not path.read_bytes().strip(b"\0"):
+                yield str(path.relative_to(root))
 
 
 def _findings(checked: Typed) -> tuple[list[Row], Row | None]:
@@ -98,7 +109,7 @@ def contradictions(told: Told) -> Iterator[str]:
     for name, found in (("check", told.check), ("check --quick", told.quick)):
         yield from _unknown_to(name, found, told)
     for start in told.starts:
-        yield from _start_against_check(start, told.check)
+        yield from _start_against_check(start, told.check, told.blank)
     for error in told.start_errors:
         known = _names(told.check, _paths(error)) or _paths(error) & _paths(told.check_error)
         if "is not modelled" not in error and not known:
@@ -142,7 +153,7 @@ def _is_at(found: str, file: str) -> bool:
     return found == file or found.startswith(file + "/")
 
 
-def _start_against_check(start: Row, check: Sequence[Row]) -> Iterator[str]:
+def _start_against_check(start: Row, check: Sequence[Row], blank: Collection[str]) -> Iterator[str]:
     broker = f"a {start['as']} broker"
     if start["starts"] is not True or not start["loads"]:
         named = _paths(start.get("reason") or "")
@@ -156,7 +167,7 @@ def _start_against_check(start: Row, check: Sequence[Row]) -> Iterator[str]:
     for config in start["config"]:
         if config.get("damaged") and not _names(check, {config["file"]}):
             yield f"{broker} cannot read {config['file']} and check does not name it"
-    yield from _deleted_queues(start, check)
+    yield from _deleted_queues(start, check, blank)
     if start.get("messagesUnreachable") and not _grave(check):
         yield f"{broker} leaves {start['messagesUnreachable']} messages in no queue and check finds nothing"
     for trap in start.get("traps", []):
@@ -164,7 +175,7 @@ def _start_against_check(start: Row, check: Sequence[Row]) -> Iterator[str]:
             yield f"{broker} loses something ({trap['name']}: {_short(trap['message'])}) and check finds nothing"
 
 
-def _deleted_queues(start: Row, check: Sequence[Row]) -> Iterator[str]:
+def _deleted_queues(start: Row, check: Sequence[Row], blank: Collection[str]) -> Iterator[str]:
     """Queues are cut after the log: what check names where the log ends explains them. Otherwise each must be named."""
     cut = start["cut"]
     if _names(check, {cut["file"]} if cut and cut["code"] else {"commitlog"} if not cut else {"-"}):
@@ -172,7 +183,10 @@ def _deleted_queues(start: Row, check: Sequence[Row]) -> Iterator[str]:
     deleted = {
         change["path"].rpartition("/")[0]
         for change in start["files"]
-        if change["action"] == "delete" and change["path"].startswith("consumequeue/") and change["sizeBefore"]
+        if change["action"] == "delete"
+        and change["path"].startswith("consumequeue/")
+        and change["sizeBefore"]
+        and change["path"] not in blank
     }
     unnamed = sorted(queue for queue in deleted if not _names(check, {queue}, above=True))
     if unnamed:
