@@ -38,6 +38,9 @@ _NO_KEY = "its record does not have this key"
 _TIME = "its time differs from that of its record"
 
 
+_SLOTS, _ENTRIES = "maxHashSlotNum", "maxIndexNum"
+
+
 class IndexJudge:
     """Examines the files first, then takes the reports of the segments that compared their entries."""
 
@@ -124,6 +127,7 @@ class IndexJudge:
         """Yield the findings about headers, slots and links. Call it when all reports are taken."""
         if self._unread is not None:
             raise self._unread
+        yield from self._check_stated()
         before: IndexPart | None = None
         for examined in self.examined:
             part, examination = examined.part, examined.examination
@@ -132,6 +136,24 @@ class IndexJudge:
             if before is not None and examination.entries > 0 and not self.case.live:
                 yield from _check_order(before, part)
             before = part if examination.entries else before
+
+    def _check_stated(self) -> Iterator[Finding]:
+        """Yield a finding if files have other numbers of slots and entries than the settings, where these say any."""
+        config = self.case.store.config
+        stated = {name: int(str(config.value(name))) for name in (_SLOTS, _ENTRIES) if name in config.origins}
+        parts = [one.part for one in self.examined if not one.is_empty]
+        other = [part for part in parts if stated.items() - zip((_SLOTS, _ENTRIES), part.geometry, strict=True)]
+        if not other:
+            return
+        first = other[0]
+        files, found = counted(len(other), "file has", "files have"), first.geometry
+        said = ", ".join(f"{name} is {number}" for name, number in stated.items())
+        text = f"{files} {found.slots} slots for {found.entries} entries, but {said}"
+        why = "a broker with these settings searches in other places of the files: messages are not found by key"
+        fix = f"set {_SLOTS}={found.slots} and {_ENTRIES}={found.entries} in broker.conf, or leave out --conf"
+        place = Place(first.path, 0, first.file.size())
+        finding = new_finding("IX-HEAD", text, place, consequence=why, files=len(other))
+        yield replace(finding, fix=fix)
 
     def _holds_tags(self, part: IndexPart, entries: int) -> bool:
         """Return whether an entry of a tag is among some samples. The entries of a message are neighbours."""

@@ -95,3 +95,26 @@ def test_segments_of_another_size_than_the_settings_state_are_found(writable_sto
     (one,) = [one for one in found if one["code"] == "CL-SIZE"]
     assert (one["file"], one["data"]["size"]) == ("commitlog/00000000000000000000", 131072)
     assert "mappedFileSizeCommitLog=65536" in one["fix"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        (["maxHashSlotNum=64"], None),
+        (["maxHashSlotNum=64", "maxIndexNum=200"], None),
+        (["maxHashSlotNum=128"], "5 files have 64 slots for 200 entries, but maxHashSlotNum is 128"),
+        (["maxIndexNum=400"], "5 files have 64 slots for 200 entries, but maxIndexNum is 400"),
+        # The size of the file is the same.
+        (
+            ["maxHashSlotNum=69", "maxIndexNum=199"],
+            "5 files have 64 slots for 200 entries, but maxHashSlotNum is 69, maxIndexNum is 199",
+        ),
+    ],
+)
+def test_check_compares_index_files_with_the_settings(store, stated, said, capsysbinary):
+    root = store("53-broker")
+    words = [word for setting in stated for word in ("--conf", setting)]
+    status, found = run(capsysbinary, "check", root, *words)
+    told = [(one["code"], one["message"]) for one in found if one.get("severity") == "warning"]
+    assert told == ([] if said is None else [("IX-HEAD", said)])
+    assert status == (Exit.DONE if said is None else Exit.NO)
