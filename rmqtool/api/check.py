@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rmqtool.api.store import Place, is_one_file, store_of
-from rmqtool.api.wanted import Working, effort_of, require_known
+from rmqtool.api.wanted import Said, Working, effort_of, require_known, unknown_places, wanted_of
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Checking:
     check: Check
     root: str
     note: str | None = None
+    unknown: Said | None = None
 
 
 def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check:
@@ -62,7 +63,8 @@ def checking(store: Place, work: Working | None = None, **how: Unpack[How]) -> I
         note = None
         if is_one_file(named.path) and not options.only:
             options, note = _of_one_file(opened, named.path, options)
-        yield Checking(Check(opened, options, effort_of(**(work or {}))), opened.root, note)
+        unknown = unknown_places([opened], wanted_of({"topics": how.get("topics")}))
+        yield Checking(Check(opened, options, effort_of(**(work or {}))), opened.root, note, unknown)
 
 
 def explain(word: str) -> tuple[CodeEntry | None, list[CodeEntry]]:

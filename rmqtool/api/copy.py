@@ -19,7 +19,7 @@ from rmqtool.api.wanted import (
     unread_by,
     wanted_of,
 )
-from rmqtool.errors import Exit, StoreError, UsageError
+from rmqtool.errors import Exit, StoreError, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Copied
@@ -58,7 +58,8 @@ class Done(NamedTuple):
     @property
     def status(self) -> Exit:
         """Return the exit status of the command."""
-        return Exit.SKIPPED if self.skipped else Exit.DONE
+        skipped = Exit.SKIPPED if self.skipped else Exit.DONE
+        return worst(skipped, *(said.status for said in self.said))
 
 
 def copy(

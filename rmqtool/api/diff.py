@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack, cast
 
 from rmqtool.api.store import Place, opened
-from rmqtool.api.wanted import Json, Working, effort_of, require_known
+from rmqtool.api.wanted import Json, Said, Working, effort_of, require_known, unknown_places, wanted_of
 from rmqtool.errors import Exit, UsageError, worst
 
 if TYPE_CHECKING:
@@ -37,12 +37,14 @@ class Compared(NamedTuple):
     head: Json
     rows: Iterator[Json]
     notes: list[str]
+    unknown: Said | None = None
 
     @property
     def status(self) -> Exit:
         """Return the exit status of the command."""
         skipped = Exit.DONE if self.head["complete"] else Exit.SKIPPED
-        return worst(Exit.DONE if self.head["same"] else Exit.NO, skipped)
+        unknown = Exit.DONE if self.unknown is None else self.unknown.status
+        return worst(Exit.DONE if self.head["same"] else Exit.NO, skipped, unknown)
 
 
 def diff(a: Place, b: Place, *, jobs: int = 1, **how: Unpack[How]) -> shapes.Differences:
@@ -62,7 +64,9 @@ def compare(a: Place, b: Place, work: Working | None = None, **how: Unpack[How])
         found = compare_stores(one, other, options, effort_of(**(work or {})))
         summary = how.get("summary", False)
         rows = iter(()) if summary else iter_json_rows(found, one, other)
-        yield Compared(diff_head(found, (one, other), topics=summary), rows, found.notes)
+        unknown = unknown_places([one, other], wanted_of({"topics": how.get("topics")}))
+        notes = found.notes if unknown is None else [*found.notes, unknown.text]
+        yield Compared(diff_head(found, (one, other), topics=summary), rows, notes, unknown)
 
 
 def _options(how: How) -> DiffOptions:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, cast
 
 from rmqtool.api.wanted import WHERE, Json, Said, Where, Working, effort_of, require_known, unknown_places, wanted_of
-from rmqtool.errors import Exit, OptionalMissing, UsageError
+from rmqtool.errors import Exit, OptionalMissing, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Exported
@@ -53,7 +53,8 @@ class Written(NamedTuple):
     @property
     def status(self) -> Exit:
         """Return the exit status of the command."""
-        return Exit.SKIPPED if self.is_damaged else Exit.DONE
+        unknown = Exit.DONE if self.unknown is None else self.unknown.status
+        return worst(Exit.SKIPPED if self.is_damaged else Exit.DONE, unknown)
 
 
 class Splits(NamedTuple):

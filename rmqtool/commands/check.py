@@ -85,6 +85,7 @@ def _show(output: Output, found: Checking, path: str, fail_on: Severity, report:
     from rmqtool.render.check import report_text, show_summary
     from rmqtool.render.findings import keep, show_findings
     from rmqtool.render.page_file import write_page
+    from rmqtool.render.text import neutral
 
     started = time.monotonic()
     name = found.root if found.note is not None else path
@@ -99,7 +100,10 @@ def _show(output: Output, found: Checking, path: str, fail_on: Severity, report:
     show_summary(output, summary, counts, elapsed, checked.next_commands(name))
     if report is not None:
         write_page(report, report_text(report, name, kept, summary), "--report")
-    return counts.status(fail_on)
+    if found.unknown is None:
+        return counts.status(fail_on)
+    output.note(neutral(found.unknown.text))
+    return worst(counts.status(fail_on), found.unknown.status)
 
 
 def _explain(show: Show, word: str, what: What, idle: dict[str, object]) -> Exit:

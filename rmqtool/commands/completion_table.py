@@ -207,7 +207,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
     )),
     ('repair', 'Repair a store: plan, apply, undo.', ('store', 'queues|index|checkpoint|abort|offsets|config|timers|log'), (
         (('--apply',), 'Carry out the plan.', ''),
-        (('--allow',), 'Allow changes to configuration, to the commit log.', 'any'),
+        (('--allow',), 'Allow changes to state (configuration), primary (the log).', 'any'),
         (('-g', '--group'), 'The consumer group.', 'groups'),
         (('-t', '--topic'), 'Read only this topic; * and ? match; repeatable.', 'topics'),
         (('--to',), 'offsets: set the group to this place.', 'TIME|OFFSET|min|max'),

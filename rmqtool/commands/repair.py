@@ -27,7 +27,7 @@ class What:
     apply: Annotated[bool, _option("--apply", help="Carry out the plan.")] = False
     allow: Annotated[
         str | None,
-        _option("--allow", metavar="state,primary", help="Allow changes to configuration, to the commit log."),
+        _option("--allow", metavar="state,primary", help="Allow changes to state (configuration), primary (the log)."),
     ] = None
     group: Group = None
     topic: Topics = None

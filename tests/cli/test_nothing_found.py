@@ -72,3 +72,22 @@ def test_a_stat_refuses_what_cat_refuses(store, capsys):
     refused = [run(capsys, command, store("49-basic"), *words) for command in ("cat", "stat")]
     assert refused[0] == refused[1]
     assert refused[0][0] == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["copy", "{}", "{to}", "-t", "nope"],
+        ["export", "{}", "--engine", "local", "--to", "{to}", "-t", "nope"],
+        ["check", "{}", "-t", "nope"],
+        ["diff", "{}", "{}", "-t", "nope"],
+        ["diff", "{}", "{}", "-t", "nope", "--summary"],
+    ],
+    ids=lambda words: " ".join(words[:1] + words[4:]),
+)
+def test_no_command_is_done_with_a_topic_that_does_not_exist(store, tmp_path, words, capsys):
+    line = [word.format(store("53-broker"), to=tmp_path / "to") for word in words]
+    assert main(line) == Exit.NO
+    assert "no topic matches nope. The topics are " in "".join(capsys.readouterr())
+    known = [word.replace("nope", "T_retry").replace(str(tmp_path / "to"), str(tmp_path / "other")) for word in line]
+    assert main(known) == Exit.DONE
