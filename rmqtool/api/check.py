@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rmqtool.api.store import Place, is_one_file, store_of
 from rmqtool.api.wanted import Said, Working, effort_of, require_known, unknown_places, wanted_of
-from rmqtool.errors import UsageError
+from rmqtool.errors import Exit, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.checks.check import Check, CheckOptions
@@ -41,6 +41,10 @@ class Checking:
     root: str
     note: str | None = None
     unknown: Said | None = None
+
+    def status(self, found: Exit) -> Exit:
+        """Return the exit status of the command, whose findings give ``found``."""
+        return found if self.unknown is None else worst(found, self.unknown.status)
 
 
 def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check:

@@ -12,7 +12,7 @@ import typer
 
 from rmqtool.commands.options import AsBroker, Show, Store, Topics, Work, refuse_idle
 from rmqtool.commands.store_word import choose_store
-from rmqtool.errors import Exit, UsageError, worst
+from rmqtool.errors import Exit, UsageError
 from rmqtool.findings import Severity
 
 if TYPE_CHECKING:
@@ -91,19 +91,17 @@ def _show(output: Output, found: Checking, path: str, fail_on: Severity, report:
     name = found.root if found.note is not None else path
     if found.note is not None:
         output.note(found.note)
+    if found.unknown is not None:
+        output.note(neutral(found.unknown.text))
     output.store = name if os.path.isdir(name) else found.root
     kept: list[Finding] = []
     checked = found.check
     counts = show_findings(output, checked if report is None else keep(checked, kept))
     summary = checked.summary.as_json()
-    elapsed = round((time.monotonic() - started) * 1000)
-    show_summary(output, summary, counts, elapsed, checked.next_commands(name))
+    show_summary(output, summary, counts, round((time.monotonic() - started) * 1000), checked.next_commands(name))
     if report is not None:
         write_page(report, report_text(report, name, kept, summary), "--report")
-    if found.unknown is None:
-        return counts.status(fail_on)
-    output.note(neutral(found.unknown.text))
-    return worst(counts.status(fail_on), found.unknown.status)
+    return found.status(counts.status(fail_on))
 
 
 def _explain(show: Show, word: str, what: What, idle: dict[str, object]) -> Exit:
