@@ -12,7 +12,7 @@ import typer
 
 from rmqtool.commands.options import AsBroker, Show, Store, Topics, Work, refuse_idle
 from rmqtool.commands.store_word import choose_store
-from rmqtool.errors import Exit, UsageError
+from rmqtool.errors import Exit, UsageError, worst
 from rmqtool.findings import Severity
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from shlex import quote
 from rmqtool.config import Version
 from rmqtool.files.filesystem import Kind, join, split
 from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.finding import counted
 from rmqtool.formats import paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.store.listing import Stranger
@@ -36,6 +37,7 @@ def iter_strangers(store: Store) -> Iterator[Finding]:
         why = "commands that read follow it; commands that write need --conf storePathCommitLog=DIR"
         yield new_finding("ST-LINK", text, Place(link.path), severity=Severity.NOTICE, consequence=why)
     yield from _linked(store)
+    yield from _linked_outside(store)
     sizes = _file_sizes(store)
     told = set()
     for stranger in store.listing.strangers:
@@ -73,6 +75,20 @@ def _linked(store: Store) -> Iterator[Finding]:
             file=names[1],
             consequence="a write to one of them changes the others",
             fix=f"cp -p {quote(shown)} {own} && mv {own} {quote(shown)}",
+        )
+
+
+def _linked_outside(store: Store) -> Iterator[Finding]:
+    """Yield a finding for files with other names outside the store: a copy by hard links is not a backup."""
+    found = store.listing.linked_outside()
+    if found:
+        some = counted(len(found), "file has another name", "files have other names")
+        yield Finding(
+            "ST-LINK",
+            Severity.NOTICE,
+            f"{some} outside the store (hard links); the first is {found[0]}",
+            file=found[0],
+            consequence="a write to the store changes the file under its other names, too",
         )
 
 

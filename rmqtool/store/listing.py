@@ -108,6 +108,14 @@ class StoreListing:
             if len(found) > 1:
                 yield found
 
+    def linked_outside(self) -> list[str]:
+        """Return the files that have one name in this store and others outside it: copies with hard links.
+
+        Databases are left out: RocksDB's own checkpoints are such copies, and it never writes a table twice.
+        """
+        own = {file.path for file in self.of_kind(FileKind.ROCKSDB)}
+        return sorted(names[0] for names in self.linked.values() if len(names) == 1 and names[0] not in own)
+
     def databases(self) -> list[str]:
         """Return the directories that contain a RocksDB database."""
         return sorted({file.what.owner or "" for file in self.of_kind(FileKind.ROCKSDB)})

@@ -321,3 +321,18 @@ def test_config_shows_what_the_store_has(store, capsys):
         "mappedFileSizeCommitLog": ("65536", "found in the store"),
         "listenPort": ("28171", "found in the store"),
     }
+
+
+def test_a_copy_by_hard_links_is_named(writable_store, capsys):
+    root = writable_store("53-broker")
+    assert all(code != "ST-LINK" for code, _ in codes(capsys, root, "info"))
+    for name in ("commitlog/00000000000000196608", "config/topics.json"):
+        os.link(root / name, root.parent / name.rpartition("/")[2])
+    for words in (("info",), ("check", "--quick"), ("check",)):
+        main([words[0], str(root), "--json", *words[1:]])
+        shown = json.loads(capsys.readouterr().out)
+        found = shown["findings"] if words == ("info",) else shown[:-1]
+        assert [(one["code"], one["severity"], one["file"]) for one in found] == [
+            ("ST-LINK", "notice", "commitlog/00000000000000196608")
+        ]
+        assert found[0]["message"].startswith("2 files have other names outside the store (hard links)")
