@@ -217,7 +217,7 @@ class _Parser:
             elif start in ("//", "/*"):
                 self._odd(self._comment_kind(start, before))
                 self._at += 2
-                self._to_behind("\n" if start == "//" else "*/")
+                self._to_after("\n" if start == "//" else "*/")
             else:
                 return
 
@@ -229,7 +229,7 @@ class _Parser:
         near_value = before in (":", "value", "value,") or (self._in_list and before == "},")
         return OddityKind.LINE_COMMENT_NEAR_VALUE if near_value else OddityKind.LINE_COMMENT
 
-    def _to_behind(self, mark: str) -> None:
+    def _to_after(self, mark: str) -> None:
         found = self._text.find(mark, self._at)
         self._at = self._end if found < 0 else found + len(mark)
 
@@ -304,7 +304,7 @@ class _Parser:
         while self._text[self._at : self._at + 1] != "}":
             if self._text[self._at : self._at + 1] == ",":
                 self._odd(_comma_kind(found, before))
-                before = self._behind_comma(before)
+                before = self._after_comma(before)
                 continue
             if self._at == self._end:
                 self._fail("the text ends inside an object")
@@ -323,9 +323,9 @@ class _Parser:
         """Go past a comma after a value; return what is before the next token then."""
         before = "}" if self._text[self._at - 1] in "}]" else "value"
         self._skip(before)
-        return self._behind_comma(before) if self._text[self._at : self._at + 1] == "," else before
+        return self._after_comma(before) if self._text[self._at : self._at + 1] == "," else before
 
-    def _behind_comma(self, before: str) -> str:
+    def _after_comma(self, before: str) -> str:
         self._at += 1
         before = before if before.endswith(",") else before + ","
         self._skip(before)
@@ -367,7 +367,7 @@ class _Parser:
         while self._text[self._at : self._at + 1] != "]":
             if self._text[self._at : self._at + 1] == ",":
                 self._odd(OddityKind.STRAY_COMMA)
-                before = self._behind_comma(before)
+                before = self._after_comma(before)
                 continue
             if self._at == self._end:
                 self._fail("the text ends inside a list")

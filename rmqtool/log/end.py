@@ -243,9 +243,9 @@ def _strides(walk: SegmentWalk, start: int) -> Iterator[Place]:
         begun, at = at, None
         for place in walk.places(begun):
             yield place
-            behind = place.file_offset + place.length
-            if isinstance(place.what, Message) and behind - begun >= STROLL:
-                at = _last_of_run(walk.window.file, walk.base_offset or 0, behind)
+            place_end = place.file_offset + place.length
+            if isinstance(place.what, Message) and place_end - begun >= STROLL:
+                at = _last_of_run(walk.window.file, walk.base_offset or 0, place_end)
                 if at is not None:
                     break
 

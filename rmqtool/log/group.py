@@ -196,11 +196,11 @@ class _Run(NamedTuple):
 
     def read(self, begin: int, end: int) -> GroupTable:
         """Return the groups of the slices from ``begin`` to before ``end``."""
-        first, behind, count = self.bounds[begin], self.bounds[end], self.bounds[-1]
+        first, stop, count = self.bounds[begin], self.bounds[end], self.bounds[-1]
         columns = []
         for number in range(len(GroupTable._fields)):
             self.file.seek((number * count + first) * _WORD)
-            columns.append(np.frombuffer(self.file.read((behind - first) * _WORD), np.int64))
+            columns.append(np.frombuffer(self.file.read((stop - first) * _WORD), np.int64))
         return GroupTable(columns[0].view(np.uint64), *columns[1:])
 
 

@@ -138,18 +138,18 @@ class SegmentScan:
                 return shorter
             self.reached = at + int(records.file_offsets[beyond])
             return None
-        behind = at + run_end(records)
+        run_stop = at + run_end(records)
         if len(records) > 1 and at + len(data) < self.end:
             # The last record is read again with what follows it: a break there may prove its size wrong.
             shorter = yield from self._spell(records, right, len(records) - 1, at)
             self._window = min(self._window * _GROWTH, WINDOW)
             return at + int(records.file_offsets[-1]) if shorter is None else shorter
-        closed = declined is None and _closes(starts.stopped_by, self.end - behind)
-        held = len(records) > 0 and bool(right[-1]) and behind < self.end and not closed
+        closed = declined is None and _closes(starts.stopped_by, self.end - run_stop)
+        held = len(records) > 0 and bool(right[-1]) and run_stop < self.end and not closed
         shorter = yield from self._spell(records, right, len(records) - held, at)
         if shorter is not None:
             return shorter
-        at = behind - int(records.column("total_size")[-1]) if held else behind
+        at = run_stop - int(records.column("total_size")[-1]) if held else run_stop
         if at == self.end:
             return at
         found, at = self._walk_one(at)
@@ -517,11 +517,11 @@ def _iter_pieces(file: ReadableFile, size: int) -> Iterator[Rows | Place]:
                 yield Rows(records.select(part), start)
             else:
                 yield seen(walk, walk.place_at(start + int(records.file_offsets[part])))
-        behind = start + run_end(records)
+        after = start + run_end(records)
         if not len(records):
             place = walk.place_at(start)
-            behind = start + BLANK_SIZE
+            after = start + BLANK_SIZE
             if isinstance(place.what, Message):  # larger than a window
                 yield seen(walk, place)
-                behind = start + place.length
-        start = walk.find_record(behind)
+                after = start + place.length
+        start = walk.find_record(after)

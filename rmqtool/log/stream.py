@@ -119,10 +119,10 @@ def iter_texts(part: Part) -> Iterator[Text]:
 def _spliced(lines: Lines, damages: list[Damage]) -> Iterator[bytes]:
     at = 0
     for (row, _), damage in zip(lines.flaws, damages, strict=True):
-        behind = int(lines.offsets[row + 1])
-        yield lines.text[at:behind].tobytes()
+        row_end = int(lines.offsets[row + 1])
+        yield lines.text[at:row_end].tobytes()
         yield _line_of(damage)
-        at = behind
+        at = row_end
     yield lines.text[at:].tobytes()
 
 

@@ -203,9 +203,9 @@ class SegmentWalk:
         if end == self.end and place.damaged is None and not isinstance(place.what, Blank):
             end = min(end, unread.end)  # it is unknown what was here; what follows is decided on its own
         length = end - place.file_offset
-        begin, behind = max(unread.file_offset, place.file_offset), min(unread.end, end)
-        text = f"{behind - begin} bytes at {begin} cannot be read: the disk reports an error"
-        return Place(place.file_offset, length, Flaw("ST-READ", text, begin - place.file_offset, behind - begin))
+        begin, stop = max(unread.file_offset, place.file_offset), min(unread.end, end)
+        text = f"{stop - begin} bytes at {begin} cannot be read: the disk reports an error"
+        return Place(place.file_offset, length, Flaw("ST-READ", text, begin - place.file_offset, stop - begin))
 
     def record_at(self, file_offset: int, *, verify: bool = True) -> Message | Flaw | None:
         """Return the valid record at ``file_offset``; the flaw of a sound structure; None without a record.

@@ -486,15 +486,15 @@ class UnitStream:
                 if count <= 0:
                     return
                 self._waiting = self._source.read(self._at, count)
-            behind = np.flatnonzero(self._waiting["physical_offset"] >= below)
-            count = int(behind[0]) if len(behind) else len(self._waiting)
+            later = np.flatnonzero(self._waiting["physical_offset"] >= below)
+            count = int(later[0]) if len(later) else len(self._waiting)
             if count:
                 numbers = np.arange(self._at, self._at + count)
                 held = self._source.offsets if isinstance(self._source, HeldUnits) else None
                 yield (numbers if held is None else held[numbers]), self._waiting[:count]
                 self._at += count
                 self._waiting = self._waiting[count:]
-            if len(behind):
+            if len(later):
                 return
 
 
