@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
     from rmqtool.api.repair import past_repairs as past_repairs
     from rmqtool.api.repair import repair as repair
     from rmqtool.api.repair import undo as undo
+    from rmqtool.api.serve import serve as serve
     from rmqtool.api.stat import stat as stat
     from rmqtool.api.store import Store as Store
     from rmqtool.api.store import open as open  # noqa: A004
@@ -64,6 +65,7 @@ _PLACES = {
     "recover_apply": "rmqtool.api.recover",
     "repair": "rmqtool.api.repair",
     "scan": "rmqtool.api.cat",
+    "serve": "rmqtool.api.serve",
     "stat": "rmqtool.api.stat",
     "tick": "rmqtool.api.tick",
     "topic": "rmqtool.api.topic",

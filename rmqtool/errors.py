@@ -140,6 +140,13 @@ class StoreInUse(RmqtoolError):
     code = "in-use"
 
 
+class AddressTaken(RmqtoolError):
+    """The server cannot listen at an address."""
+
+    exit_status = Exit.IN_USE
+    code = "address-taken"
+
+
 class Refused(RmqtoolError):
     """Needs ``--apply``, ``--yes`` or ``--allow``; or the store changed since the plan."""
 

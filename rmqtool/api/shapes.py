@@ -552,3 +552,18 @@ class Topic(TypedDict):
 
 # The members of a message, in their order.
 MESSAGE_FIELDS = tuple(Message.__annotations__)
+
+
+@final
+class Ready(TypedDict):
+    """The first line of `serve --jsonl`: clients may connect."""
+
+    ready: bool
+    names: str
+    broker: str
+    vip: str | None
+    brokerName: str
+    clusterName: str
+    store: str | None
+    readOnly: bool
+    recovered: bool

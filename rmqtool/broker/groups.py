@@ -5,16 +5,17 @@ A file that was read keeps its order when it is written again. upstream: Subscri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.clock import Clock, SystemClock
-from rmqtool.errors import Refused, UsageError
+from rmqtool.errors import NotFound, Refused, UsageError
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.codes import is_since
 from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean, with_entry
-from rmqtool.formats.config_shapes import DATA_VERSION, OWN_GROUPS, SUBSCRIPTION_GROUP_CONFIG
+from rmqtool.formats.config_shapes import DATA_VERSION, OWN_GROUPS, SUBSCRIPTION_GROUP_CONFIG, is_own_group
 from rmqtool.formats.config_shapes import SUBSCRIPTION_GROUPS as SHAPE
 from rmqtool.formats.fastjson import Table
 from rmqtool.formats.flaws import Flaw
@@ -72,36 +73,105 @@ class SubscriptionGroups:
                     self._set(name)
 
     def ensure(self, group: str) -> None:
-        """Have a group that consumes, created as a broker does; refuse one that may not consume.
+        """Create the group of a consumer, as a broker does; refuse one that may not consume."""
+        self.add_own()
+        config = self.find_or_create(group)
+        if config is None:
+            raise Refused(
+                f"there is no group {group}, and this broker does not create groups: "
+                "autoCreateSubscriptionGroup is false",
+                hint="--conf autoCreateSubscriptionGroup=true creates it",
+            )
+        refuse_disabled(group, config)
+
+    def find(self, group: str) -> GroupConfig | None:
+        """Return the settings of a group."""
+        return self.table.get(group)
+
+    def find_or_create(self, group: str) -> GroupConfig | None:
+        """Return the settings of a group that a client names; None where this broker does not create groups.
 
         upstream: findSubscriptionGroupConfig
         """
-        self.add_own()
-        if group not in self.table:
-            if not self._creates:
-                raise Refused(
-                    f"there is no group {group}, and this broker does not create groups: "
-                    "autoCreateSubscriptionGroup is false",
-                    hint="--conf autoCreateSubscriptionGroup=true creates it",
-                )
-            self._set(group)
-        refuse_disabled(group, self.table[group])
+        found = self.table.get(group)
+        if found is None and self._creates and check_group_name(group, self._version) is None:
+            found = self._set(group)
+        return found
+
+    def create(self, group: str, **settings: Any) -> GroupConfig:
+        """Make a group; the name must be free."""
+        refusal = check_group_name(group, self._version)
+        if refusal is not None:
+            raise UsageError(refusal, hint="for example: rmqtool group STORE create Billing")
+        if group in self.table:
+            raise Refused(f"group {group} already exists", hint=f"rmqtool group STORE alter {group}")
+        return self._set(group, **_checked(settings))
+
+    def alter(self, group: str, **settings: Any) -> GroupConfig:
+        """Change settings of a group."""
+        self._existing(group)
+        return self._set(group, **_checked(settings))
+
+    def delete(self, group: str) -> GroupConfig:
+        """Forget a group; return its settings. Its offsets stay."""
+        config = self._existing(group)
+        if is_own_group(group):
+            raise Refused(f"{group} is one of the broker's own groups", hint="rmqtool group STORE list")
+        del self.table[group]
+        self._touch()
+        return config
+
+    def _existing(self, group: str) -> GroupConfig:
+        config = self.table.get(group)
+        if config is None:
+            raise NotFound(f"there is no group {group}", hint="rmqtool group STORE list")
+        return config
+
+    def as_value(self) -> dict[str, Any]:
+        """Return what the file says: the version of the data and all groups."""
+        return {**new_bean(SHAPE, self._version), **self._value, "subscriptionGroupTable": self.table}
 
     def save_changed(self) -> None:
-        """Write the file if the table has changed."""
-        if self._changed:
-            value = {**new_bean(SHAPE, self._version), **self._value, "subscriptionGroupTable": self.table}
-            self._text.write(encode_config(SUBSCRIPTION_GROUP, value, dialect_of(self._version)))
-            self._changed = False
+        """Write the file if anything changed."""
+        unsaved = self.unsaved()
+        if unsaved is not None:
+            unsaved()
 
-    def _set(self, group: str) -> None:
+    def unsaved(self) -> Callable[[], None] | None:
+        """Return what writes the file as it is to be now; None where nothing changed since."""
+        changed, self._changed = self._changed, False
+        if not changed:
+            return None
+        return partial(self._text.write, encode_config(SUBSCRIPTION_GROUP, self.as_value(), dialect_of(self._version)))
+
+    def _set(self, group: str, **settings: Any) -> GroupConfig:
+        """Write settings of a group down over those that it has, or over a new group's."""
         assert isinstance(_TABLE, Table), "the shape of the file says so"
-        made = new_bean(SUBSCRIPTION_GROUP_CONFIG, self._version, groupName=group)
-        self.table = with_entry(self.table, group, made, _TABLE)
+        known = self.table.get(group) or new_bean(SUBSCRIPTION_GROUP_CONFIG, self._version, groupName=group)
+        config = {**known, **settings}
+        self.table = with_entry(self.table, group, config, _TABLE)
+        self._touch()
+        return config
+
+    def _touch(self) -> None:
         version = self._value["dataVersion"]
         version["counter"] = int(version.get("counter") or 0) + 1
         version["timestamp"] = self._clock.now()
         self._changed = True
+
+
+_MOST_RETRY_QUEUES = 65_536
+
+
+def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that a broker would take, by its names."""
+    queues = settings.get("retryQueueNums")
+    if queues is not None and not 0 <= queues <= _MOST_RETRY_QUEUES:
+        raise UsageError(f"a group cannot have {queues} retry queues", hint=f"use 0 to {_MOST_RETRY_QUEUES}")
+    times = settings.get("retryMaxTimes")
+    if times is not None and times < -1:
+        raise UsageError(f"a message cannot be tried again {times} times", hint="use -1 (for ever), 0 or more")
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _decode(data: bytes) -> dict[str, Any] | Flaw:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rmqtool.broker.consumer.queue_view import QueueView, Residence
@@ -231,13 +232,19 @@ class ConsumerOffsets:
         return encode_config(self._name, shown, dialect_of(self._version))
 
     def save(self) -> bool:
-        """Write the file if the table has changed; return whether it has."""
+        """Write the file if anything changed since; return whether it did."""
+        unsaved = self.unsaved()
+        if unsaved is not None:
+            unsaved()
+        return unsaved is not None
+
+    def unsaved(self) -> Callable[[], None] | None:
+        """Return what writes the file as it is to be now; None where nothing changed since."""
         if not self._changed:
-            return False
+            return None
         assert self._text is not None, "a table without a file is only looked at"
-        self._text.write(self.encode())
         self._changed = False
-        return True
+        return partial(self._text.write, self.encode())
 
     def tick(self) -> bool:
         """Save if it is time to; return whether the file was written."""

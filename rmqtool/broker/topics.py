@@ -5,7 +5,8 @@ A file that was read keeps its order when it is written again. upstream: TopicCo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rmqtool.config import SETTINGS, StoreConfig, Version
@@ -161,11 +162,16 @@ class TopicConfigs:
         self._changed = False
 
     def save_changed(self) -> bool:
-        """Write the file if the table has changed; return whether it has."""
-        changed = self._changed
-        if changed:
-            self.save()
-        return changed
+        """Write the file if anything changed since; return whether it did."""
+        unsaved = self.unsaved()
+        if unsaved is not None:
+            unsaved()
+        return unsaved is not None
+
+    def unsaved(self) -> Callable[[], None] | None:
+        """Return what writes the file as it is to be now; None where nothing changed since."""
+        changed, self._changed = self._changed, False
+        return partial(self._text.write, self.encode()) if changed else None
 
     def _existing(self, topic: str) -> TopicConfig:
         config = self.table.get(topic)

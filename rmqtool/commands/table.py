@@ -16,6 +16,7 @@ class Panel(StrEnum):
     JUDGE = "Judge"
     FIX = "Fix"
     USE = "Use"
+    NETWORK = "Network"
 
 
 class Entry(NamedTuple):
@@ -51,6 +52,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("tick", "rmqtool.commands.tick:tick", Panel.USE, "Deliver and expire what is due now."),
     Entry("consume", "rmqtool.commands.consume:consume", Panel.USE, "Read messages as a consumer group."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Export messages as Parquet, with or without Spark."),
+    Entry("serve", "rmqtool.commands.serve:serve", Panel.NETWORK, "Serve a store to RocketMQ clients."),
     Entry("demo", "rmqtool.commands.demo:demo", Panel.USE, "Take a guided tour on a new sample store."),
     Entry("man", "rmqtool.commands.man:man", Panel.USE, "Show a page of the manual."),
 )

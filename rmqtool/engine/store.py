@@ -249,16 +249,16 @@ class MessageStore:
                 self._settle(ticket)
         return ticket
 
-    def put_async(self, message: NewMessage) -> PutTicket:
+    def put_async(self, message: NewMessage, *, is_batch: bool = False) -> PutTicket:
         """Queue a message and return at once; ``wait`` returns the result."""
-        ticket = self._put_async(message)
+        ticket = self._put_async(message, self._accept_batch if is_batch else self._accept)
         if INTERRUPTS.pending:
             INTERRUPTS.deliver()
         return ticket
 
     @INTERRUPTS.keep_from
-    def _put_async(self, message: NewMessage) -> PutTicket:
-        ticket = self._ticket(message, self._accept)
+    def _put_async(self, message: NewMessage, accept: Accept) -> PutTicket:
+        ticket = self._ticket(message, accept)
         if ticket.status is None:
             waiting = self._writer.waiting
             waiting.append(ticket)
@@ -267,6 +267,21 @@ class MessageStore:
             elif self._workers and len(waiting) == 1:
                 self._workers[0].wake()
         return ticket
+
+    @to_the_end
+    def write_now(self) -> None:
+        """Write what was put and waits; with synchronous flush it is not durable by that."""
+        self._writer.write_waiting()
+
+    def settle(self, ticket: PutTicket) -> bool:
+        """Decide the status of a ticket if that takes no waiting; return whether it is decided."""
+        engine = self._engine
+        if ticket.status is None and ticket.is_written:
+            if ticket.is_done_at(engine.log.flushed_offset):
+                ticket.status = PutStatus.PUT_OK
+            elif engine.health.failure is not None:
+                ticket.refuse(PutStatus.UNKNOWN_ERROR)
+        return ticket.status is not None
 
     def wait(self, ticket: PutTicket) -> PutStatus:
         """Wait until the result of a ticket is known."""
@@ -417,9 +432,13 @@ class MessageStore:
         """Do everything that is due by the clock."""
         if self._writer.waiting:
             self._writer.write_waiting()
+        self.upkeep()
+        self.dispatch_now()
+
+    def upkeep(self) -> None:
+        """Force what is due, and prepare what is needed next; a thread beside the one that puts may do it."""
         if self._first.is_done:
             self._upkeep.do_due()
-        self.dispatch_now()
 
     @to_the_end
     def clean_now(self) -> Expired:

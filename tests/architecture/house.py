@@ -23,17 +23,19 @@ ROOMS = (
     "log",
     "audit",
     "engine",
+    "remoting",
     "broker",
     "upstream",
     "look",
     "checks",
     "repairs",
-    "remoting",
     "client",
+    "server",
     "exports",
     "spark",
     "render",
     "api",
+    "testing",
     "commands",
     "cli",
     "__main__",
@@ -131,9 +133,13 @@ EXEMPTIONS: dict[tuple[str, str], str] = {
     ("module-lines", "formats/layouts.py"): "tables only, written by tools/derive.py",
 }
 
-# The entry points: the commands, the functions that rmqtool exports, and the source that Spark looks for.
-ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "api"})
+# The entry points: the commands, the functions that rmqtool exports, the fixture for tests, and the source that Spark
+# looks for.
+ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "api", "testing"})
 ENTRY_POINTS = ("rmqtool.spark.source",)
+
+# Modules that list others, one for each kind of request.
+TABLES = frozenset({"rmqtool.broker.processors.by_code"})
 
 # Ceilings of what only grows by itself. They may only fall.
 SINGLE_IMPORTERS = 40
@@ -153,6 +159,8 @@ CALLED_LATER: dict[str, str] = {
     "remoting.": "the wire protocol: server and client will speak it",
     "client.": "members of groups and checks of transactions, which the library will call",
     "api.cluster:Producer.": "what programs call of a producer beside send",
+    "broker.client_registry:Clients.find_member": "a request of a tool for one member, which serve passes on",
+    "store.owner:find_owner": "commands that speak to the server of a store over loopback",
     "broker.consumer.consume_message:is_lock_held": "lock renewal of a client's ordered consumer",
     "broker.consumer.process_queue:": "flow control and expiry of messages that a client pulled",
     "broker.consumer.progress:ClientOffsets.update_and_freeze": "a reset of offsets that a broker tells its clients",
@@ -163,7 +171,6 @@ CALLED_LATER: dict[str, str] = {
     "engine.flush:GroupCommit": "the wait of many producers for one flush, which serve's connections share",
     "engine.reader:StoreView": "a store that serve --read-only answers from",
     "engine.reader:open_queues": "the queues of such a store, opened for reading",
-    "engine.store:MessageStore.add_listener": "serve's parked pulls wait for new messages",
     "engine.store:MessageStore.clean_at_any_hour": "deleteExpiredCommitLog of mqadmin, which serve answers",
     "formats.layouts:Tiered": "the layouts of tiered storage, which dump will read",
     "formats.topics:original_topic": "a server answers a POP with retried messages under their own topic",

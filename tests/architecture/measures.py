@@ -44,7 +44,7 @@ def single_importers(modules: Iterable[Module]) -> list[str]:
     """Return the modules that exactly one other imports: parts of it, unless they are a noun of their own.
 
     A module that only a verb of api or a command imports does not count: each verb has one module, so everything that
-    serves one verb has one importer.
+    serves one verb has one importer. Nor does a module in a table of requests: each kind of request has one.
     """
     listed = list(modules)
     rooms = {module.name: module.room for module in listed}
@@ -56,6 +56,7 @@ def single_importers(modules: Iterable[Module]) -> list[str]:
         and not module.path.endswith("__init__.py")
         and len(found[module.name]) == 1
         and rooms[next(iter(found[module.name]))] not in house.ENTRY_ROOMS
+        and next(iter(found[module.name])) not in house.TABLES
     )
 
 

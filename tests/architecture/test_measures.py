@@ -98,7 +98,9 @@ def test_a_shared_name_is_seen(tmp_path: Path) -> None:
 
 
 def test_no_module_knows_too_many_others(modules: list[Module]) -> None:
-    wide = [path for path, count in measures.fan_out(modules).items() if count > house.FAN_OUT]
+    # The package itself lists one module for each verb.
+    counts = {path: count for path, count in measures.fan_out(modules).items() if path != "__init__.py"}
+    wide = [path for path, count in counts.items() if count > house.FAN_OUT]
     assert len(wide) <= house.WIDE_MODULES, "\n".join(wide)
 
 

@@ -40,6 +40,8 @@ PROMISED = {
     "produced": "status msgId offsetMsgId topic queueId queueOffset commitLogOffset storeTimestamp",
     "ticked": "service event",
     "ticked-summary": "summary",
+    "ready": "ready names broker vip brokerName clusterName store readOnly recovered",
+    "served": "event",
     "error": "error",
     "export": "to export rows files bytes sourceBytes damaged",
     "export-manifest": "manifestVersion number writtenBy schemaVersion choices read files damage",

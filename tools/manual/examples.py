@@ -88,6 +88,17 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             status=Exit.REFUSED,
         ),
     ),
+    "serve": (
+        Example(
+            "A broker for tests, in one line: the command finds it in NAMESRV_ADDR. Here the command is echo:",
+            "rmqtool serve --memory --quiet --exec 'echo the broker is up'",
+        ),
+        Example(
+            "The exit status is that of the command:",
+            "rmqtool serve --memory --quiet --exec 'exit 3'",
+            status=Exit.NOT_A_STORE,
+        ),
+    ),
     "tick": (
         Example(
             "Work that a stopped broker has missed: delays that are over by now.",

@@ -85,6 +85,10 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
         "produce",
         Exit.INTERRUPTED,
     ): "Ctrl-C: the printed messages are stored; a note says how many, and how to continue.",
+    ("serve", Exit.IN_USE): "A port is taken, or another process holds the store's lock.",
+    ("serve", Exit.REFUSED): "The store was not closed cleanly; run `rmqtool recover --apply` first.",
+    ("serve", Exit.WRITE_FAILED): "A write failed while it ran. Reads were answered until the end.",
+    ("serve", Exit.INTERRUPTED): "Ctrl-C: the store is closed. SIGTERM does the same and exits with 0.",
     ("tick", Exit.IN_USE): "A broker runs on the store and does this itself. Nothing was done.",
     ("tick", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
     (
@@ -99,6 +103,7 @@ ENVIRONMENT: dict[str, str] = {
     "RMQTOOL_ACCESS_KEY": "The access key of a user of the cluster, where --credentials gives no file.",
     "RMQTOOL_SECRET_KEY": "The secret key that belongs to RMQTOOL_ACCESS_KEY.",
     "RMQTOOL_PURE": "If set to 1, the compiled kernel is not used: same results, slower.",
+    "XDG_RUNTIME_DIR": "`serve`: the directory of the files that name servers; default: the temporary one.",
     "RMQTOOL_STORE": "The store to use if the command line names none; default: ~/store.",
     "HOME": "The directory of ~/store.",
     "COLUMNS": "The width of the output, instead of the width of the terminal.",
@@ -225,6 +230,18 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "With `--flush sync` (the default if broker.conf says so), a message is on disk when its line is printed. "
             "With `--flush async`, the last messages can be lost if the machine loses power before the command ends.",
+        ),
+    ),
+    "serve": (
+        "What clients get",
+        (
+            "The name server and the broker answer the requests of producers and consumers of RocketMQ 4.x and 5.x: "
+            "sends, pulls with long polling, groups, offsets, retries, delays and transactions. Other requests get "
+            "REQUEST_CODE_NOT_SUPPORTED (3).",
+            "Messages are as durable as flushDiskType says: with SYNC_FLUSH, a producer gets its answer when the "
+            "message is on disk. SQL92 filters work unless enablePropertyFilter is false in broker.conf. There is no "
+            "access control: every program that can connect may read and write, so the default addresses are those "
+            "of this machine.",
         ),
     ),
     "tick": (

@@ -96,6 +96,10 @@ class QueueLocks:
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
 
+    def is_any_held(self, group: str) -> bool:
+        """Tell whether a consumer of the group holds a queue. upstream: isLockAllExpired."""
+        return any(self.find_owner(group, queue) is not None for queue in self._groups.get(group, ()))
+
     def find_owner(self, group: str, queue: MessageQueue) -> str | None:
         """Return the client that has the queue, None if it is free or its lock has expired."""
         lock = self._groups.get(group, {}).get(queue)

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Protocol
 
+from rmqtool.engine.consume_queue import ConsumeQueue
+from rmqtool.engine.get import Limits
+from rmqtool.engine.store import MessageStore
 from rmqtool.formats.commit_log import Message
 
 
@@ -79,3 +82,38 @@ class StoredQueueView:
         if is_on_disk is None:
             return Residence.ABSENT
         return Residence.DISK if is_on_disk else Residence.MEMORY
+
+
+class OpenQueueView:
+    """The queues of a store that is open, as its broker sees them."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._reader = store.reader
+        self._in_memory = Limits(store.setup.config).in_memory
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset of the first message there is; 0 of a queue that never had one."""
+        return max(self._reader.bounds(topic, queue_id).min_offset, 0)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the next message will have."""
+        return self._reader.bounds(topic, queue_id).max_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Return the offset that a broker of the store's version answers for a time."""
+        return self._reader.offset_by_time(topic, queue_id, timestamp)
+
+    def residence(self, topic: str, queue_id: int, queue_offset: int) -> Residence:
+        """Return where a message is, by the broker's rule: on disk if it is far from the end of the log."""
+        queue = self._store.find_queue(topic, queue_id)
+        low, high = self._reader.bounds(topic, queue_id)
+        if not low <= queue_offset < high:
+            return Residence.ABSENT
+        if not isinstance(queue, ConsumeQueue):
+            return Residence.MEMORY
+        units = queue.read_units(queue_offset, 1)
+        if not units:
+            return Residence.ABSENT
+        behind = self._store.commit_log.committed_offset - units[0].physical_offset
+        return Residence.DISK if behind > self._in_memory else Residence.MEMORY

@@ -7,7 +7,8 @@ ScheduleMessageService.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -206,12 +207,16 @@ class DelayService:
         return encode_config(DELAY_OFFSET, value, dialect_of(self._version.value))
 
     def save(self) -> bool:
-        """Write the file if an offset has changed. Delivered messages must be durable before."""
-        if not self._changed:
-            return False
-        self._text.write(self.encode())
-        self._changed = False
-        return True
+        """Write the file if anything changed since; what was delivered must be durable before."""
+        unsaved = self.unsaved()
+        if unsaved is not None:
+            unsaved()
+        return unsaved is not None
+
+    def unsaved(self) -> Callable[[], None] | None:
+        """Return what writes the file as it is to be now; None where nothing changed since."""
+        changed, self._changed = self._changed, False
+        return partial(self._text.write, self.encode()) if changed else None
 
 
 def _end_of_run(found: Sequence[_Due], start: int) -> int:

@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.services.redelivery import stored_again, stored_properties
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import Version
+from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.ids import encode_offset_msg_id
-from rmqtool.formats.paths import SUBSCRIPTION_GROUP
 from rmqtool.formats.property_names import (
     DELAY,
     MAX_OFFSET,
@@ -31,7 +32,6 @@ from rmqtool.formats.property_names import (
     WAIT,
 )
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE, dlq_topic, retry_topic
-from rmqtool.store.config_files import load_config
 
 # Tries of a message if neither its group nor its consumer has a limit.
 MOST_RETRIES = 16
@@ -42,29 +42,39 @@ FIRST_LEVEL = 3
 class Retries:
     """The retry and dead-letter topics of one store."""
 
-    def __init__(self, store: MessageStore, topics: TopicConfigs, chance: Random | None = None) -> None:
+    def __init__(
+        self, store: MessageStore, topics: TopicConfigs, groups: SubscriptionGroups, chance: Random | None = None
+    ) -> None:
         self._store = store
         self._topics = topics
+        self._groups = groups
         self._version = store.setup.config.version
         self._chance = chance or Random()  # noqa: S311  (which queue, no secret)
-        table = load_config(store.setup.files, SUBSCRIPTION_GROUP).get("subscriptionGroupTable") or {}
-        self._groups: dict[str, Mapping[str, Any]] = {
-            name: one for name, one in table.items() if isinstance(one, Mapping)
-        }
+
+    def _config(self, group: str) -> Mapping[str, Any]:
+        found = self._groups.find(group)
+        return found if isinstance(found, Mapping) else {}
 
     def most_retries(self, group: str) -> int:
-        """Return the number of retries of a group's messages."""
-        return int(self._groups.get(group, {}).get("retryMaxTimes", MOST_RETRIES))
+        """Return how often a message of a group is tried again."""
+        return int(self._config(group).get("retryMaxTimes", MOST_RETRIES))
 
     def send_back(
         self, group: str, record: Message, delay_level: int = 0, max_reconsume_times: int | None = None
     ) -> PutTicket | None:
-        """Have a message delivered to the group again, or store it as a dead letter; return None if it is dropped.
+        """Have a group get a message again later, or store it as a dead letter; None when it is dropped."""
+        message = self.sent_back(group, record, delay_level, max_reconsume_times)
+        return None if message is None else self._store.put(message)
+
+    def sent_back(
+        self, group: str, record: Message, delay_level: int = 0, max_reconsume_times: int | None = None
+    ) -> NewMessage | None:
+        """Return what is put so that a group gets a message again later, or never; None: it is dropped.
 
         Level 0 is the next level of the schedule, a negative level gives up at once. A group without retry queues does
         not get the message again.
         """
-        queues = int(self._groups.get(group, {}).get("retryQueueNums", 1))
+        queues = int(self._config(group).get("retryQueueNums", 1))
         if queues <= 0:
             return None
         most = self.most_retries(group) if max_reconsume_times is None else max_reconsume_times
@@ -80,7 +90,12 @@ class Retries:
         else:
             topic = retry_topic(group)
             properties[DELAY] = str(delay_level or FIRST_LEVEL + record.reconsume_times)
-        return self._put(record, topic, queues, properties, record.reconsume_times + 1)
+        message = stored_again(record, topic, self._chance.randrange(queues), properties)
+        message.reconsume_times = record.reconsume_times + 1
+        if self._version is not Version.V4_9:
+            message.store_host = None
+        self._topics.ensure(topic, queues, PERM_READ | PERM_WRITE)
+        return message
 
     def give_up(
         self,
@@ -113,17 +128,5 @@ class Retries:
         message = stored_again(record, dlq_topic(group), 0, properties)
         message.reconsume_times = reconsume_times
         message.born_timestamp = message.born_host = message.store_host = None
-        return self._put_into(message.topic, 1, message)
-
-    def _put(
-        self, record: Message, topic: str, queues: int, properties: dict[str, str], reconsume_times: int
-    ) -> PutTicket:
-        message = stored_again(record, topic, self._chance.randrange(queues), properties)
-        message.reconsume_times = reconsume_times
-        if self._version is not Version.V4_9:
-            message.store_host = None
-        return self._put_into(topic, queues, message)
-
-    def _put_into(self, topic: str, queues: int, message: Any) -> PutTicket:
-        self._topics.ensure(topic, queues, PERM_READ | PERM_WRITE)
+        self._topics.ensure(message.topic, 1, PERM_READ | PERM_WRITE)
         return self._store.put(message)

@@ -7,9 +7,10 @@ but none is lost. upstream: the services that BrokerController starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.offsets import ConsumerOffsets, SaveSchedule, progress_file
 from rmqtool.broker.services.delay import AT_ONCE, DelayService
 from rmqtool.broker.services.events import Happened, Service
@@ -41,9 +42,10 @@ class Services:
             enable_lmq=config.enable_lmq,
         )
         self.topics = TopicConfigs(config_text(files, paths.TOPICS), config.version, clock)
+        self.groups = SubscriptionGroups(config_text(files, paths.SUBSCRIPTION_GROUP), config, clock)
         self.delay = DelayService(store, config_text(files, paths.DELAY_OFFSET))
         self.timers = Timers(store)
-        self.retry = Retries(store, self.topics)
+        self.retry = Retries(store, self.topics, self.groups)
         self.transactions = Transactions(store)
         self.check = TransactionCheck(store, self.offsets, self.topics, self.transactions)
         self.pops = Pops(store, self.offsets)
@@ -101,6 +103,15 @@ class Services:
         self.timers.save()
         self.offsets.save()
         self.topics.save_changed()
+        self.groups.save_changed()
+
+    def unsaved(self) -> list[Callable[[], object]]:
+        """Return what writes down how far everything is now, once all that was put by now is durable.
+
+        Another thread may do it: what it writes was made here.
+        """
+        tables = (self.delay, self.offsets, self.topics, self.groups)
+        return [write for table in tables if (write := table.unsaved()) is not None]
 
     def close(self) -> None:
         """Close the files without saving."""

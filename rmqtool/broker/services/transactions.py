@@ -111,7 +111,12 @@ class Transactions:
         self._ops: dict[int, _Ops] = {}
 
     def prepare(self, message: NewMessage) -> PutTicket | EndStatus:
-        """Store a half message. Its properties name the producer group (PGROUP)."""
+        """Store a message that its producer is yet to decide. It names its group in PGROUP."""
+        half = self.half_of(message)
+        return half if isinstance(half, EndStatus) else self._store.put(half)
+
+    def half_of(self, message: NewMessage) -> NewMessage | EndStatus:
+        """Return the half message that is stored of one that its producer is yet to decide."""
         if self._config.reject_transaction_message:
             return EndStatus.NO_PERMISSION
         properties = dict(message.property_map())
@@ -121,7 +126,7 @@ class Transactions:
         if not self._is_4_9 and properties.get(UNIQ_KEY):
             properties[TRANSACTION_ID] = properties[UNIQ_KEY]
         properties |= {REAL_TOPIC: message.topic, REAL_QID: str(message.queue_id)}
-        half = NewMessage(
+        return NewMessage(
             HALF_TOPIC,
             message.body,
             0,
@@ -133,7 +138,6 @@ class Transactions:
             message.store_host,
             message.reconsume_times,
         )
-        return self._store.put(half)
 
     def end(self, request: EndRequest) -> Ended:
         """Take a producer's decision."""

@@ -50,6 +50,14 @@ class RecoveryReport:
     # Why a part of the store was not compared.
     missing: OptionalMissing | None = None
 
+    @property
+    def loses_only_the_end(self) -> bool:
+        """Whether the recovery only cut off a torn end of the log. Queues and index are made of the log again."""
+        if self.misfits or self.missing is not None:
+            return False
+        torn = [finding.code for finding in self.findings if finding.code.startswith(("CL-", "ST-"))]
+        return torn in ([], ["CL-TORN"])
+
     def note(self, path: str, action: str) -> None:
         """Record that a file was written. The first action on a file tells most, so later ones do not replace it."""
         if action == "delete" and path in self.changes:

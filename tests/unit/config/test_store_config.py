@@ -246,15 +246,15 @@ def test_what_no_code_reads_is_known_as_unused() -> None:
 
 
 def test_an_unused_setting_is_refused_or_shown_as_such() -> None:
-    assert "longPollingEnable" in UNUSED
+    assert "recoverConcurrently" in UNUSED
     for name in UNUSED:
         row = SETTINGS[name]
         with pytest.raises(UsageError, match=f"rmqtool does not use {name}"):
             StoreConfig.default(Version.V5_4).with_assignments([f"{name}={row.defaults[Version.V5_4]}"])
     config = StoreConfig.default(Version.V5_3)
     assert not {line.name for line in config.iter_shown()} & UNUSED
-    lines = {line.name: line for line in config.with_broker_conf("longPollingEnable=false\nmine=1").iter_shown()}
-    for name, value in (("longPollingEnable", "false"), ("mine", "1")):
+    lines = {line.name: line for line in config.with_broker_conf("recoverConcurrently=false\nmine=1").iter_shown()}
+    for name, value in (("recoverConcurrently", "false"), ("mine", "1")):
         assert (lines[name].value, lines[name].about) == (value, "not used by rmqtool")
     # A broker.conf that is written is for a broker, too.
     made = config.with_assignments(["longPollingEnable=false"], takes_unused=True)

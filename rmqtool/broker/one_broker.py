@@ -1,0 +1,103 @@
+"""One broker: an open store, and every table that its clients' requests read and change.
+
+Upstream: ``BrokerController``. It has no thread and no socket. The processors answer requests from it, one at a
+time. Their caller keeps the connections, runs the services when they are due, and saves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from rmqtool.broker.client_registry import Clients, Peer
+from rmqtool.broker.consumer.consume_message import QueueLocks
+from rmqtool.broker.consumer.queue_view import OpenQueueView
+from rmqtool.broker.offsets import OffsetRequests
+from rmqtool.broker.services.tick import Services
+from rmqtool.engine.health import RunningFlag
+from rmqtool.engine.message import Host
+from rmqtool.engine.store import MessageStore
+from rmqtool.formats.hosts import format_host
+from rmqtool.formats.topics import PERM_READ, PERM_WRITE
+from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.headers import Request
+
+_TAKES_NO_PUTS = RunningFlag.NOT_WRITEABLE | RunningFlag.DISK_FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: the command, its header as a value, who sent it, and from which address."""
+
+    command: RemotingCommand
+    header: Request
+    peer: Peer
+    host: Host
+
+    @property
+    def client(self) -> str:
+        """The address of the client as upstream's remarks show it."""
+        return self.peer.address
+
+
+@dataclass
+class Counts:
+    """Counters since the start of the broker."""
+
+    puts: Counter[str] = field(default_factory=Counter)
+    put_bytes: Counter[str] = field(default_factory=Counter)
+    # By topic and group.
+    gets: Counter[tuple[str, str]] = field(default_factory=Counter)
+    get_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failed_puts: int = 0
+
+
+class Broker:
+    """The broker of one store. ``address`` is the one that clients dial."""
+
+    def __init__(self, store: MessageStore, address: Host, chance: Random | None = None) -> None:
+        config = store.setup.config
+        self.store = store
+        self.config = config
+        self.version = config.version.value
+        self.address = address
+        self.chance = chance or Random()  # noqa: S311  (which queue, no secret)
+        self.services = Services(store)
+        self.topics, self.groups, self.offsets = self.services.topics, self.services.groups, self.services.offsets
+        self.queues = OpenQueueView(store)
+        self.clients = Clients(store.setup.clock)
+        self.locks = QueueLocks(store.setup.clock)
+        self.counts = Counts()
+        # Settings that all clients read: namespace → key → value.
+        self.kv_config: dict[str, dict[str, str]] = {}
+        self.started = store.setup.clock.now()
+
+    def add_own(self) -> None:
+        """Have the topics and groups that every broker has."""
+        self.topics.add_own(self.config)
+        self.groups.add_own()
+
+    @property
+    def offset_requests(self) -> OffsetRequests:
+        """Answers to requests about the progress of groups, with the topics and groups that there are now."""
+        return OffsetRequests(self.offsets, self.queues, self.config.version, self.topics.table, self.groups.table)
+
+    @property
+    def shown_address(self) -> str:
+        """The address as routes give it."""
+        return format_host(*self.address)
+
+    @property
+    def permission(self) -> int:
+        """The permissions in routes now: without the write bit while the store accepts no messages."""
+        condition = self.store.condition()
+        takes_none = condition.failure is not None or condition.flags & _TAKES_NO_PUTS
+        return self.config.broker_permission & (PERM_READ if takes_none else PERM_READ | PERM_WRITE)
+
+    def refusal_of_puts(self) -> str:
+        """Say why the store takes no messages."""
+        condition = self.store.condition()
+        if condition.failure is not None:
+            return str(condition.failure)
+        return self.store.full_disk() or "the store does not accept messages now"

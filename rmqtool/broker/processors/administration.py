@@ -1,0 +1,236 @@
+"""Requests of tools: topics and groups, their settings and progress, and the members of groups.
+
+Upstream: ``AdminBrokerProcessor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rmqtool.broker.client_registry import Client
+from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.broker.processors.queries import stored_at
+from rmqtool.config import Version
+from rmqtool.errors import Refused, UsageError
+from rmqtool.formats.codes import is_since
+from rmqtool.formats.config_shapes import is_own_group
+from rmqtool.formats.message_queue import MessageQueue
+from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.formats.topics import SYSTEM_TOPICS, iter_own_topics
+from rmqtool.remoting.answers import GROUP_NOT_ONLINE, PRODUCERS_NOT_EXIST, answer, refuse
+from rmqtool.remoting.bodies.broker import (
+    ConsumeStats,
+    GroupList,
+    OffsetWrapper,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicOffset,
+    TopicStatsTable,
+)
+from rmqtool.remoting.bodies.clients import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ResetOffsetBody,
+)
+from rmqtool.remoting.bodies.routes import TopicConfig, TopicConfigSerializeWrapper, TopicList
+from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.requests.clients import GetConsumerConnectionList, GetProducerConnectionList, ResetOffset
+from rmqtool.remoting.requests.groups import DeleteSubscriptionGroup, GetConsumeStats, GetSubscriptionGroupConfig
+from rmqtool.remoting.requests.topics import CreateTopic, GetTopicConfig, GetTopicStatsInfo, QueryTopicConsumeByWho
+
+
+def put_topic(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Create a topic, or change its settings."""
+    header: CreateTopic = asked.header  # type: ignore[assignment]
+    if header.topic in SYSTEM_TOPICS:
+        remark = f"The topic[{header.topic}] is conflict with system topic."
+        return answer(asked.command, _invalid(broker), remark)
+    settings: dict[str, Any] = {
+        "readQueueNums": header.read_queue_nums,
+        "writeQueueNums": header.write_queue_nums,
+        "perm": header.perm,
+        "topicFilterType": header.topic_filter_type,
+        "topicSysFlag": header.topic_sys_flag,
+        "attributes": _attributes(header.attributes),
+    }
+    if broker.config.version is not Version.V4_9:
+        settings["order"] = header.order
+    change = broker.topics.create if broker.topics.find(header.topic) is None else broker.topics.alter
+    try:
+        change(header.topic, **settings)
+    except (UsageError, Refused) as error:
+        return answer(asked.command, _invalid(broker), error.message)
+    return answer(asked.command)
+
+
+def _invalid(broker: Broker) -> ResponseCode:
+    return ResponseCode.INVALID_PARAMETER if is_since(broker.version, "5.0.0") else ResponseCode.SYSTEM_ERROR
+
+
+def _attributes(text: str | None) -> dict[str, str]:
+    """Return the attributes of ``+name=value,-name``; an empty value removes one."""
+    found = {}
+    for part in (text or "").split(","):
+        name, _, value = part[1:].partition("=")
+        if name:
+            found[name] = value if part[0] == "+" else ""
+    return found
+
+
+def get_topic(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read the settings of a topic."""
+    header: GetTopicConfig = asked.header  # type: ignore[assignment]
+    config = broker.topics.find(header.topic)
+    if config is None:
+        remark = f"No topic in this broker. topic: {header.topic}"
+        return answer(asked.command, ResponseCode.TOPIC_NOT_EXIST, remark)
+    return answer(asked.command, body=TopicConfig.read(config))
+
+
+def all_topics(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read the settings of all topics."""
+    table = {topic: TopicConfig.read(config) for topic, config in broker.topics.table.items()}
+    return answer(asked.command, body=TopicConfigSerializeWrapper(topic_config_table=table))
+
+
+def own_topics(broker: Broker, asked: Asked) -> RemotingCommand:
+    """List the topics that a broker has for itself."""
+    config = broker.config
+    names = {own.name for own in iter_own_topics(broker.version, config.broker_cluster_name, config.broker_name)}
+    names |= {name for name, since in SYSTEM_TOPICS.items() if is_since(broker.version, since)}
+    return answer(asked.command, body=TopicList(topic_list=sorted(names)))
+
+
+def topic_stats(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read the bounds of each queue of a topic."""
+    header: GetTopicStatsInfo = asked.header  # type: ignore[assignment]
+    config = broker.topics.find(header.topic)
+    if config is None:
+        remark = f"topic[{header.topic}] not exist"
+        return answer(asked.command, ResponseCode.TOPIC_NOT_EXIST, remark)
+    found = {}
+    for queue_id in range(max(int(config["readQueueNums"]), int(config["writeQueueNums"]))):
+        low, high = (bound(header.topic, queue_id) for bound in (broker.queues.min_offset, broker.queues.max_offset))
+        last = stored_at(broker, header.topic, queue_id, high - 1) if high > low else 0
+        queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
+        found[queue] = TopicOffset(last_update_timestamp=last, max_offset=high, min_offset=low)
+    return answer(asked.command, body=TopicStatsTable(offset_table=found))
+
+
+def groups_of_topic(broker: Broker, asked: Asked) -> RemotingCommand:
+    """List the groups that consume a topic: those that are online, and those with offsets."""
+    header: QueryTopicConsumeByWho = asked.header  # type: ignore[assignment]
+    online = [name for name, group in broker.clients.consumers.items() if header.topic in group.subscriptions]
+    stored = [group for topic, group in broker.offsets.iter_subscriptions() if topic == header.topic]
+    return answer(asked.command, body=GroupList(group_list=list(dict.fromkeys([*online, *stored]))))
+
+
+def put_group(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Create a group, or change its settings."""
+    given = SubscriptionGroupConfig.decode(asked.command.body)
+    settings = {given.fields[name].wire: value for name, value in given.given.items() if name != "group_name"}
+    change = broker.groups.create if broker.groups.find(given.group_name) is None else broker.groups.alter
+    try:
+        change(given.group_name, **settings)
+    except (UsageError, Refused) as error:
+        return answer(asked.command, _invalid(broker), error.message)
+    return answer(asked.command)
+
+
+def get_group(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read the settings of a group."""
+    header: GetSubscriptionGroupConfig = asked.header  # type: ignore[assignment]
+    config = broker.groups.find_or_create(header.group)
+    if config is None:
+        remark = f"No group in this broker. group: {header.group}"
+        return answer(asked.command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    return answer(asked.command, body=SubscriptionGroupConfig.read(config))
+
+
+def all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read the settings of all groups."""
+    table = {group: SubscriptionGroupConfig.read(config) for group, config in broker.groups.table.items()}
+    return answer(asked.command, body=SubscriptionGroupWrapper(subscription_group_table=table))
+
+
+def delete_group(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Delete a group, and its offsets where the tool asks for that."""
+    header: DeleteSubscriptionGroup = asked.header  # type: ignore[assignment]
+    if broker.groups.find(header.group_name) is not None and not is_own_group(header.group_name):
+        broker.groups.delete(header.group_name)
+    if header.clean_offset or header.remove_offset:
+        broker.offsets.remove(lambda _topic, group: group == header.group_name)
+    return answer(asked.command)
+
+
+def consume_stats(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read how far a group is in each queue."""
+    header: GetConsumeStats = asked.header  # type: ignore[assignment]
+    group = header.consumer_group
+    topics = [topic for topic, name in broker.offsets.iter_subscriptions() if name == group]
+    if header.topic:
+        topics = [header.topic]
+    found = {}
+    for topic in topics:
+        config = broker.topics.find(topic)
+        for queue_id in range(int((config or {}).get("readQueueNums", 0))):
+            offset = max(broker.offsets.query_offset(group, topic, queue_id), 0)
+            queue = MessageQueue(topic, broker.config.broker_name, queue_id)
+            found[queue] = OffsetWrapper(
+                broker_offset=broker.queues.max_offset(topic, queue_id),
+                consumer_offset=offset,
+                last_timestamp=max(stored_at(broker, topic, queue_id, offset - 1), 0) if offset else 0,
+                pull_offset=offset,
+            )
+    return answer(asked.command, body=ConsumeStats(consume_tps=0.0, offset_table=found))
+
+
+def consumer_connections(broker: Broker, asked: Asked) -> RemotingCommand:
+    """List the members of a consumer group and what they subscribe to."""
+    header: GetConsumerConnectionList = asked.header  # type: ignore[assignment]
+    group = broker.clients.consumers.get(header.consumer_group)
+    if group is None:
+        return refuse(asked.command, GROUP_NOT_ONLINE, broker.version, group=header.consumer_group)
+    body = ConsumerConnection(
+        connection_set=_connections(group.members.values()),
+        consume_from_where=group.consume_from_where,
+        consume_type=group.consume_type,
+        message_model=group.message_model,
+        subscription_table=group.subscriptions,
+    )
+    return answer(asked.command, body=body)
+
+
+def producer_connections(broker: Broker, asked: Asked) -> RemotingCommand:
+    """List the members of a producer group."""
+    header: GetProducerConnectionList = asked.header  # type: ignore[assignment]
+    members = broker.clients.producers.get(header.producer_group)
+    if members is None:
+        return refuse(asked.command, PRODUCERS_NOT_EXIST, broker.version, group=header.producer_group)
+    return answer(asked.command, body=ProducerConnection(connection_set=_connections(members.values())))
+
+
+def _connections(members: Iterable[Client]) -> list[Connection]:
+    return [
+        Connection(client_addr=one.address, client_id=one.client_id, language=one.language, version=one.version)
+        for one in members
+    ]
+
+
+def reset_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Set the offsets of a group; its members learn of it at their next pull, as with a broker of 5.x."""
+    header: ResetOffset = asked.header  # type: ignore[assignment]
+    config = broker.topics.find(header.topic) or {}
+    one_queue = header.queue_id is not None and header.queue_id >= 0
+    queues = [header.queue_id] if one_queue else list(range(int(config.get("readQueueNums", 0))))
+    to = header.offset if header.offset is not None and header.offset >= 0 and one_queue else None
+    done = broker.offset_requests.reset(header.group, header.topic, queues, timestamp=header.timestamp, to=to)
+    if done.code is not ResponseCode.SUCCESS:
+        return answer(asked.command, done.code, done.remark)
+    table = {
+        MessageQueue(header.topic, broker.config.broker_name, queue_id): offset
+        for queue_id, offset in done.offsets.items()
+    }
+    return answer(asked.command, body=ResetOffsetBody(offset_table=table))

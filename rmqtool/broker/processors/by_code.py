@@ -1,0 +1,89 @@
+"""The function that answers each request, for a broker and for its name server. Other requests are not supported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.broker.processors import administration, client_groups, end_transaction, name_server, queries
+from rmqtool.broker.processors.pull_message import Pulling, Waiting
+from rmqtool.broker.processors.replies import Reply
+from rmqtool.broker.processors.send_message import Sending
+from rmqtool.remoting.headers import Request
+from rmqtool.remoting.requests import clients, groups, messages, names, offsets, topics
+
+Processor: TypeAlias = Callable[[Asked], "Reply | Waiting"]
+Plain: TypeAlias = Callable[[Broker, Asked], Reply]
+
+# The codes of a request that stores messages: those of replies are not for the same processor.
+SENDS = (10, 310, 320)
+REPLIES = (324, 325)
+RESET = 222
+PULLS = tuple(code.code for code in messages.PullMessage.codes)
+_OF_BROKER: Mapping[type[Request], Plain] = {
+    groups.DeleteSubscriptionGroup: administration.delete_group,
+    groups.GetAllSubscriptionGroup: administration.all_groups,
+    groups.GetConsumeStats: administration.consume_stats,
+    groups.GetSubscriptionGroupConfig: administration.get_group,
+    groups.UpdateSubscriptionGroup: administration.put_group,
+    clients.GetConsumerConnectionList: administration.consumer_connections,
+    clients.GetProducerConnectionList: administration.producer_connections,
+    topics.CreateTopic: administration.put_topic,
+    topics.GetAllTopicConfig: administration.all_topics,
+    topics.GetSystemTopicListFromBroker: administration.own_topics,
+    topics.GetTopicConfig: administration.get_topic,
+    topics.GetTopicStatsInfo: administration.topic_stats,
+    topics.QueryTopicConsumeByWho: administration.groups_of_topic,
+    clients.CheckClientConfig: client_groups.check_client_config,
+    clients.GetConsumerListByGroup: client_groups.list_consumers,
+    clients.Heartbeat: client_groups.take_heartbeat,
+    clients.LockBatchMq: client_groups.lock_queues,
+    clients.UnlockBatchMq: client_groups.unlock_queues,
+    clients.UnregisterClient: client_groups.unregister_client,
+    messages.ConsumerSendMsgBack: end_transaction.take_back,
+    messages.EndTransaction: end_transaction.end_transaction,
+    messages.QueryMessage: queries.query_message,
+    messages.ViewMessage: queries.view_message,
+    offsets.GetEarliestMsgStoretime: queries.earliest_time,
+    offsets.GetMaxOffset: queries.max_offset,
+    offsets.GetMinOffset: queries.min_offset,
+    offsets.QueryConsumerOffset: queries.query_offset,
+    offsets.SearchOffset: queries.search_offset,
+    offsets.UpdateConsumerOffset: queries.update_offset,
+}
+_OF_NAME_SERVER: Mapping[type[Request], Plain] = {
+    names.DeleteKVConfig: name_server.delete_setting,
+    names.GetBrokerClusterInfo: name_server.show_cluster,
+    names.GetKVConfig: name_server.get_setting,
+    names.GetKVListByNamespace: name_server.list_settings,
+    names.PutKVConfig: name_server.put_setting,
+    topics.DeleteTopicFromNamesrv: name_server.forget_topic,
+    topics.GetAllTopicListFromNameServer: name_server.list_topics,
+    topics.GetRouteInfo: name_server.find_route,
+    topics.GetSystemTopicListFromNameServer: name_server.list_own_names,
+    topics.GetTopicsByCluster: name_server.list_topics_of_cluster,
+}
+
+
+def _by_code(broker: Broker, table: Iterable[tuple[type[Request], Plain]]) -> dict[int, Processor]:
+    return {code.code: partial(answer, broker) for request, answer in table for code in request.codes}
+
+
+class Processors:
+    """The functions of one broker, by the code of the request."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.pulling = Pulling(broker)
+        sending = Sending(broker)
+        # The second port of a broker takes everything but pulls, so that those cannot crowd out the rest.
+        self.fast: Mapping[int, Processor] = {
+            **_by_code(broker, _OF_BROKER.items()),
+            **dict.fromkeys(SENDS, sending.send),
+            **dict.fromkeys(REPLIES, sending.reply),
+            # 220 is the same request to a client.
+            RESET: partial(administration.reset_offsets, broker),
+        }
+        self.broker: Mapping[int, Processor] = {**self.fast, **dict.fromkeys(PULLS, self.pulling.pull)}
+        self.names: Mapping[int, Processor] = _by_code(broker, _OF_NAME_SERVER.items())

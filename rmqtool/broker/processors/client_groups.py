@@ -1,0 +1,102 @@
+"""Groups of clients: heartbeats, lists of members, locks of queues.
+
+Upstream: ``ClientManageProcessor``, ``ConsumerManageProcessor.getConsumerListByGroup``,
+``AdminBrokerProcessor.lockBatchMQ``.
+"""
+
+from __future__ import annotations
+
+from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.broker.processors.pull_message import TAG, subscription_flaw
+from rmqtool.config import Version
+from rmqtool.formats.message_queue import order_queues
+from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.formats.topics import PERM_READ, PERM_WRITE, retry_topic
+from rmqtool.remoting.answers import NO_CONSUMER, NO_FILTER_BY, SUBSCRIPTION_UNREADABLE, answer, refuse
+from rmqtool.remoting.bodies.clients import (
+    CheckClientRequestBody,
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+)
+from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.headers import NoFields
+from rmqtool.remoting.requests.clients import GetConsumerListByGroup, HeartbeatAnswer, UnregisterClient
+
+
+def take_heartbeat(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Take a client's groups and subscriptions; their retry topics are made."""
+    data = HeartbeatData.decode(asked.command.body)
+    if data.without_sub:
+        broker.clients.renew(asked.peer, data)
+    else:
+        for consumer in data.consumer_data_set or ():
+            _take_consumer(broker, asked, data.client_id, consumer)
+        for producer in data.producer_data_set or ():
+            broker.clients.produce(asked.peer, data.client_id, producer.group_name)
+    if broker.config.version is Version.V4_9:
+        return answer(asked.command, header=NoFields())
+    # 5.3 sets both in each answer: a client of short heartbeats (V2) then sends its subscriptions again.
+    header = HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=True)
+    return answer(asked.command, header=header)
+
+
+def _take_consumer(broker: Broker, asked: Asked, client_id: str, data: ConsumerData) -> None:
+    config = broker.groups.find_or_create(data.group_name)
+    if config is None and broker.config.version is not Version.V4_9:
+        # upstream: 4.9 registers the members of a group that it does not make.
+        return
+    queues = 1 if config is None else int(config.get("retryQueueNums", 1))
+    broker.topics.ensure(retry_topic(data.group_name), queues, PERM_READ | PERM_WRITE)
+    broker.clients.consume(asked.peer, client_id, data)
+    if config is not None and not config.get("notifyConsumerIdsChangedEnable", True):
+        broker.clients.changed.discard(data.group_name)
+
+
+def unregister_client(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Take a client out of a group."""
+    header: UnregisterClient = asked.header  # type: ignore[assignment]
+    if header.producer_group:
+        broker.clients.leave_producers(asked.peer.connection, header.producer_group)
+    if header.consumer_group:
+        broker.clients.leave_consumers(asked.peer.connection, header.consumer_group)
+    return answer(asked.command, header=NoFields())
+
+
+def list_consumers(broker: Broker, asked: Asked) -> RemotingCommand:
+    """List the client ids of a group, the asking one's too."""
+    header: GetConsumerListByGroup = asked.header  # type: ignore[assignment]
+    found = broker.clients.client_ids(header.consumer_group)
+    if not found:
+        return refuse(asked.command, NO_CONSUMER, broker.version, group=header.consumer_group)
+    body = GetConsumerListByGroupResponseBody(consumer_id_list=found)
+    return answer(asked.command, header=NoFields(), body=body)
+
+
+def check_client_config(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Say whether a subscription can be served, before a consumer starts."""
+    data = CheckClientRequestBody.decode(asked.command.body).subscription_data
+    kind = data.expression_type or TAG
+    if kind != TAG and not broker.config.enable_property_filter:
+        return refuse(asked.command, NO_FILTER_BY, broker.version, expression_type=kind)
+    flaw = subscription_flaw(data, broker.version)
+    if flaw is not None:
+        code, _ = SUBSCRIPTION_UNREADABLE.of(broker.version)
+        return answer(asked.command, code, flaw)
+    return answer(asked.command)
+
+
+def lock_queues(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Lock queues for an ordered consumer; the answer lists those that it holds now."""
+    body = LockBatchRequestBody.decode(asked.command.body)
+    held = broker.locks.lock(body.consumer_group, body.client_id, body.mq_set)
+    return answer(asked.command, body=LockBatchResponseBody(lock_ok_mq_set=order_queues(sorted(held))))
+
+
+def unlock_queues(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Give locked queues back."""
+    body = LockBatchRequestBody.decode(asked.command.body)
+    broker.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+    return answer(asked.command, ResponseCode.SUCCESS)

@@ -1,0 +1,129 @@
+"""Requests to a name server, answered for the one broker: routes, lists of topics, settings of all clients.
+
+Upstream: ``ClientRequestProcessor``, ``DefaultRequestProcessor``, ``RouteInfoManager``, ``KVConfigManager``.
+"""
+
+from __future__ import annotations
+
+from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.broker.topics import TopicConfig
+from rmqtool.config import Version
+from rmqtool.remoting.answers import NO_CONFIG_ITEM, NO_ROUTE, answer, refuse
+from rmqtool.remoting.bodies.routes import BrokerData, ClusterInfo, KVTable, QueueData, TopicList, TopicRouteData
+from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.headers import NoFields
+from rmqtool.remoting.requests.names import (
+    DeleteKVConfig,
+    GetKVConfig,
+    GetKVConfigAnswer,
+    GetKVListByNamespace,
+    PutKVConfig,
+)
+from rmqtool.remoting.requests.topics import GetRouteInfo, GetTopicsByCluster
+
+_MASTER = 0
+
+
+def find_route(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Say which brokers have queues of a topic: this one, or none."""
+    header: GetRouteInfo = asked.header  # type: ignore[assignment]
+    config = broker.topics.find(header.topic)
+    if config is None:
+        code, remark = NO_ROUTE.of(broker.version, topic=header.topic)
+        return answer(asked.command, code, remark, header=NoFields())
+    route = TopicRouteData(
+        broker_datas=[_broker_data(broker)], filter_server_table={}, queue_datas=[_queue_data(broker, config)]
+    )
+    return answer(asked.command, header=NoFields(), body=route)
+
+
+def _broker_data(broker: Broker) -> BrokerData:
+    config = broker.config
+    return BrokerData(
+        broker_addrs={_MASTER: broker.shown_address},
+        broker_name=config.broker_name,
+        cluster=config.broker_cluster_name,
+        enable_acting_master=None if config.version is Version.V4_9 else False,
+    )
+
+
+def _queue_data(broker: Broker, config: TopicConfig) -> QueueData:
+    allowed = broker.permission
+    perm = int(config["perm"])
+    return QueueData(
+        broker_name=broker.config.broker_name,
+        # Only reading and writing depend on the broker: the inherit bit stays.
+        perm=perm & (allowed | ~6),
+        read_queue_nums=int(config["readQueueNums"]),
+        topic_sys_flag=int(config.get("topicSysFlag") or 0),
+        write_queue_nums=int(config["writeQueueNums"]),
+    )
+
+
+def show_cluster(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Say which clusters and brokers there are."""
+    config = broker.config
+    body = ClusterInfo(
+        broker_addr_table={config.broker_name: _broker_data(broker)},
+        cluster_addr_table={config.broker_cluster_name: [config.broker_name]},
+    )
+    return answer(asked.command, header=NoFields(), body=body)
+
+
+def list_topics(broker: Broker, asked: Asked) -> RemotingCommand:
+    """List all topics."""
+    return answer(asked.command, header=NoFields(), body=TopicList(topic_list=list(broker.topics.table)))
+
+
+def list_topics_of_cluster(broker: Broker, asked: Asked) -> RemotingCommand:
+    """List the topics of a cluster."""
+    header: GetTopicsByCluster = asked.header  # type: ignore[assignment]
+    is_ours = header.cluster == broker.config.broker_cluster_name
+    body = TopicList(topic_list=list(broker.topics.table) if is_ours else [])
+    return answer(asked.command, header=NoFields(), body=body)
+
+
+def list_own_names(broker: Broker, asked: Asked) -> RemotingCommand:
+    """List the names of clusters and brokers, which are topics too, and whom to ask for the others."""
+    config = broker.config
+    names = [config.broker_name, config.broker_cluster_name]
+    body = TopicList(broker_addr=broker.shown_address, topic_list=names)
+    return answer(asked.command, header=NoFields(), body=body)
+
+
+def put_setting(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Store a setting that all clients read."""
+    header: PutKVConfig = asked.header  # type: ignore[assignment]
+    broker.kv_config.setdefault(header.namespace, {})[header.key] = header.value
+    return answer(asked.command, header=NoFields())
+
+
+def get_setting(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read a setting."""
+    header: GetKVConfig = asked.header  # type: ignore[assignment]
+    value = broker.kv_config.get(header.namespace, {}).get(header.key)
+    if value is None:
+        holes = {"namespace": header.namespace, "key": header.key}
+        return refuse(asked.command, NO_CONFIG_ITEM, broker.version, **holes)
+    return answer(asked.command, header=GetKVConfigAnswer(value=value))
+
+
+def delete_setting(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Remove a setting."""
+    header: DeleteKVConfig = asked.header  # type: ignore[assignment]
+    broker.kv_config.get(header.namespace, {}).pop(header.key, None)
+    return answer(asked.command, header=NoFields())
+
+
+def list_settings(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read all settings of a namespace."""
+    header: GetKVListByNamespace = asked.header  # type: ignore[assignment]
+    found = broker.kv_config.get(header.namespace)
+    if not found:
+        return refuse(asked.command, NO_CONFIG_ITEM, broker.version, namespace=header.namespace, key="")
+    return answer(asked.command, header=NoFields(), body=KVTable(table=found))
+
+
+def forget_topic(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG001
+    """Forget the route of a topic: the broker that has deleted it has no route for it any more."""
+    return answer(asked.command, header=NoFields())

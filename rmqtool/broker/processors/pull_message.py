@@ -1,0 +1,254 @@
+"""Pulling: the messages of one queue from an offset on, at once or as soon as there are some.
+
+Upstream: ``PullMessageProcessor``, ``PullRequestHoldService``. A pull that finds nothing and may wait becomes a
+``Waiting``: its holder looks again when the queue grew, and answers it at the latest when its time is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.broker.topics import TopicConfig
+from rmqtool.config import Version
+from rmqtool.engine.get import GetMessageResult, GetMessageStatus, MessageFilter, SqlFilter, TagFilter
+from rmqtool.engine.message import QueueKey
+from rmqtool.errors import UsageError
+from rmqtool.filters.sql92 import Dialect, parse_selector
+from rmqtool.filters.tags import parse_tags
+from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.formats.topics import PERM_READ, RETRY_PREFIX
+from rmqtool.remoting.answers import (
+    GROUP_NO_PERMISSION,
+    GROUP_NOT_EXIST,
+    GROUP_NOT_KNOWN,
+    NO_BROADCAST,
+    NO_FILTER_BY,
+    PULL_FORBIDDEN,
+    PULL_QUEUE_ILLEGAL,
+    SUBSCRIPTION_NOT_KNOWN,
+    SUBSCRIPTION_UNREADABLE,
+    TOPIC_NOT_EXIST_TO_PULL,
+    TOPIC_NOT_READABLE,
+    AnswerTemplate,
+    Refusal,
+    refuse,
+)
+from rmqtool.remoting.bodies.clients import MessageModel, SubscriptionData
+from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.requests.messages import PullMessage, PullMessageAnswer
+
+# The bits of ``sysFlag`` of a pull.
+COMMITS, MAY_WAIT, HAS_SUBSCRIPTION = 1, 2, 4
+TAG: Final = "TAG"
+_RESET = "OFFSET_RESET"
+
+_S = GetMessageStatus
+_CODES = {
+    _S.FOUND: ResponseCode.SUCCESS,
+    _S.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    _S.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    _S.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    _S.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    _S.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    _S.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A pull that found nothing: where it goes on, and until when (monotonic ms) it is held."""
+
+    asked: Asked
+    header: PullMessage
+    message_filter: MessageFilter | None
+    offset: int
+    until: int
+
+    @property
+    def queue(self) -> QueueKey:
+        """The queue it waits for."""
+        return self.header.topic, self.header.queue_id
+
+
+@lru_cache(maxsize=1024)
+def filter_of(expression_type: str, expression: str, version: str) -> MessageFilter | None:
+    """Return the broker's half of a subscription; None: it wants everything. Raises FilterSyntaxError."""
+    if expression_type in ("", TAG):
+        tags = parse_tags(expression)
+        return None if tags.everything else TagFilter(tags)
+    dialect = Dialect.V4 if version == Version.V4_9.value else Dialect.V5
+    return SqlFilter(parse_selector(expression, dialect=dialect))
+
+
+class Pulling:
+    """Answers the pulls of one broker's clients."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = broker.config
+        self._reader = broker.store.reader
+        self._is_4_9 = broker.config.version is Version.V4_9
+        self._templates: dict[tuple[int, str, int, int], AnswerTemplate] = {}
+        self._clock = broker.store.setup.clock
+
+    def pull(self, asked: Asked) -> RemotingCommand | bytes | Waiting:
+        """Answer a pull, or have it wait."""
+        header: PullMessage = asked.header  # type: ignore[assignment]
+        found = self._check(asked, header)
+        if isinstance(found, RemotingCommand):
+            return found
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        commits = header.sys_flag & COMMITS and header.commit_offset >= 0
+        if commits and not self._broker.offsets.has_pending_reset(group, topic, queue_id):
+            self._broker.offsets.commit_offset(group, topic, queue_id, header.commit_offset)
+        reset = None if self._is_4_9 else self._broker.offsets.take_reset(group, topic, queue_id)
+        if reset is not None:
+            low, high = self._reader.bounds(topic, queue_id)
+            return self._encode(asked, ResponseCode.PULL_OFFSET_MOVED, _RESET, (reset, max(low, 0), high))
+        waiting = Waiting(asked, header, found.wanted, header.queue_offset, 0)
+        result = self._look(waiting)
+        if header.sys_flag & MAY_WAIT and self._is_nothing(result, header.queue_offset):
+            held = header.suspend_timeout_millis if self._config.long_polling_enable else None
+            waiting.until = self._clock.monotonic() + (self._config.short_polling_time_mills if held is None else held)
+            return waiting
+        return self._answer(asked, result, header.queue_offset)
+
+    def look_again(self, waiting: Waiting, *, is_over: bool = False) -> RemotingCommand | bytes | None:
+        """Answer a pull that waits if there is something for it now, or if its time ``is_over``; else None.
+
+        The pull skips messages that its filter does not match; the answer says where to continue.
+        """
+        result = self._look(waiting)
+        if result.status is _S.NO_MATCHED_MESSAGE and not is_over:
+            waiting.offset = result.next_begin_offset
+            return None
+        if self._is_nothing(result, waiting.offset):
+            if not is_over:
+                return None
+            if waiting.offset != waiting.header.queue_offset:
+                result.status, result.next_begin_offset = _S.NO_MATCHED_MESSAGE, waiting.offset
+        return self._answer(waiting.asked, result, waiting.offset)
+
+    def _look(self, waiting: Waiting) -> GetMessageResult:
+        header = waiting.header
+        return self._reader.get(
+            header.topic, header.queue_id, waiting.offset, header.max_msg_nums, waiting.message_filter
+        )
+
+    def _is_nothing(self, result: GetMessageResult, offset: int) -> bool:
+        return self._code(result.status, offset) is ResponseCode.PULL_NOT_FOUND
+
+    @staticmethod
+    def _code(status: GetMessageStatus, offset: int) -> ResponseCode:
+        code = _CODES.get(status)
+        if code is None:
+            # The queue never had a message: a consumer at any other offset must go back to 0.
+            return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+        return code
+
+    def _answer(self, asked: Asked, result: GetMessageResult, offset: int) -> bytes:
+        status = result.status
+        body = b""
+        if result.messages:
+            body = b"".join([one.data for one in result.messages])
+            header: PullMessage = asked.header  # type: ignore[assignment]
+            counts, key = self._broker.counts, (header.topic, header.consumer_group)
+            counts.gets[key] += result.count
+            counts.get_bytes[key] += result.size
+        code = self._code(status, offset)
+        bounds = result.next_begin_offset, max(result.min_offset, 0), result.max_offset
+        return self._encode(asked, code, status.name, bounds, body)
+
+    def _encode(
+        self, asked: Asked, code: ResponseCode, remark: str, bounds: tuple[int, int, int], body: bytes = b""
+    ) -> bytes:
+        header: PullMessage = asked.header  # type: ignore[assignment]
+        topic = self._broker.topics.table.get(header.topic) or {}
+        group = self._broker.groups.table.get(header.consumer_group) or {}
+        key = code, remark, int(topic.get("topicSysFlag") or 0), int(group.get("groupSysFlag") or 0)
+        template = self._templates.get(key) or self._new_template(key)
+        return template.encode(asked.command.serialize_type, asked.command.opaque, bounds, body)
+
+    def _new_template(self, key: tuple[int, str, int, int]) -> AnswerTemplate:
+        code, remark, topic_flag, group_flag = key
+        fixed = {"suggestWhichBrokerId": "0"}
+        if not self._is_4_9:
+            fixed |= {"topicSysFlag": str(topic_flag), "groupSysFlag": str(group_flag)}
+        holes = ("next_begin_offset", "min_offset", "max_offset")
+        made = AnswerTemplate(PullMessageAnswer.decode_answer(fixed), *holes, code=code, remark=remark)
+        self._templates[key] = made
+        return made
+
+    def _check(self, asked: Asked, header: PullMessage) -> _Wanted | RemotingCommand:
+        """Return what the client wants, or the answer that refuses it; in upstream's order."""
+        broker, group, topic = self._broker, header.consumer_group, header.topic
+        if not self._config.broker_permission & PERM_READ:
+            return self._refuse(asked, PULL_FORBIDDEN, address=self._config.broker_ip1)
+        known = broker.groups.table.get(group) or broker.groups.find_or_create(group)
+        if known is None:
+            return self._refuse(asked, GROUP_NOT_EXIST, group=group)
+        if not known.get("consumeEnable", True):
+            return self._refuse(asked, GROUP_NO_PERMISSION, group=group)
+        config = broker.topics.table.get(topic)
+        if config is None:
+            return self._refuse(asked, TOPIC_NOT_EXIST_TO_PULL, topic=topic)
+        if not int(config["perm"]) & PERM_READ:
+            return self._refuse(asked, TOPIC_NOT_READABLE, topic=topic)
+        if not 0 <= header.queue_id < int(config["readQueueNums"]):
+            return self._refuse_queue(asked, header, config)
+        return self._subscribed(asked, header, bool(known.get("consumeBroadcastEnable", True)))
+
+    def _refuse_queue(self, asked: Asked, header: PullMessage, config: TopicConfig) -> RemotingCommand:
+        holes = {"queue_id": header.queue_id, "topic": header.topic, "queues": config["readQueueNums"]}
+        return self._refuse(asked, PULL_QUEUE_ILLEGAL, **holes, client=asked.client)
+
+    def _refuse(self, asked: Asked, refusal: Refusal, **holes: object) -> RemotingCommand:
+        return refuse(asked.command, refusal, self._broker.version, **holes)
+
+    def _subscribed(self, asked: Asked, header: PullMessage, broadcasts: bool) -> _Wanted | RemotingCommand:
+        """Return what the pull itself, or the group by its heartbeats, wants of the topic."""
+        if header.sys_flag & HAS_SUBSCRIPTION:
+            kind, text = header.expression_type or TAG, header.subscription or ""
+        else:
+            group = self._broker.clients.consumers.get(header.consumer_group)
+            if group is None:
+                return self._refuse(asked, GROUP_NOT_KNOWN)
+            if not broadcasts and group.message_model is MessageModel.BROADCASTING:
+                return self._refuse(asked, NO_BROADCAST, group=header.consumer_group)
+            found = group.subscriptions.get(header.topic)
+            if found is None:
+                return self._refuse(asked, SUBSCRIPTION_NOT_KNOWN)
+            kind, text = found.expression_type or TAG, found.sub_string
+        return self._wanted(asked, header, kind, text)
+
+    def _wanted(self, asked: Asked, header: PullMessage, kind: str, text: str) -> _Wanted | RemotingCommand:
+        if kind != TAG and not self._config.enable_property_filter:
+            return self._refuse(asked, NO_FILTER_BY, expression_type=kind)
+        if kind != TAG and header.topic.startswith(RETRY_PREFIX) and not self._config.filter_support_retry:
+            return _EVERYTHING
+        try:
+            return _Wanted(filter_of(kind, text, self._broker.version))
+        except UsageError:
+            return self._refuse(asked, SUBSCRIPTION_UNREADABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The wanted messages of a queue; without a filter all of them."""
+
+    wanted: MessageFilter | None
+
+
+_EVERYTHING = _Wanted(None)
+
+
+def subscription_flaw(data: SubscriptionData, version: str) -> str | None:
+    """Return why a subscription cannot be read, None where it can."""
+    try:
+        filter_of(data.expression_type or TAG, data.sub_string, version)
+    except UsageError as error:
+        return str(error)
+    return None

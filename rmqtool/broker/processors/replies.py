@@ -1,0 +1,32 @@
+"""Results of a processor that are not an answer yet: a put that is not durable, a request to another client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from rmqtool.broker.client_registry import Connection
+from rmqtool.engine.put import PutTicket
+from rmqtool.remoting.command import RemotingCommand
+
+
+class Putting(NamedTuple):
+    """A message on its way into the log; ``answer`` is called when it is known what came of it."""
+
+    ticket: PutTicket
+    answer: Callable[[], RemotingCommand | bytes]
+
+
+class Forwarded(NamedTuple):
+    """A request that a client must answer before this one can be answered.
+
+    ``answer`` gets the client's answer; None after a timeout or a lost connection.
+    """
+
+    connection: Connection
+    command: RemotingCommand
+    answer: Callable[[RemotingCommand | None], Reply]
+
+
+# None: the client gets no answer.
+Reply: TypeAlias = "RemotingCommand | bytes | Putting | Forwarded | None"

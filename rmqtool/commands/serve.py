@@ -1,0 +1,98 @@
+"""``rmqtool serve``: a name server and a broker over a store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands.options import AsBroker, Show, Store
+from rmqtool.commands.store_word import choose_store
+from rmqtool.errors import Exit
+
+if TYPE_CHECKING:
+    from rmqtool.render.output import Output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Where clients come, and for how long."""
+
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Serve a new store that is deleted at the end; leave out STORE.")
+    ] = False
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Address of the broker: 127.0.0.1:10911; port 0 is a free one.",
+        ),
+    ] = None
+    names: Annotated[
+        str | None, typer.Option("--names", metavar="HOST:PORT", help="Address of the name server: 127.0.0.1:9876.")
+    ] = None
+    advertise: Annotated[
+        str | None,
+        typer.Option("--advertise", metavar="HOST[:PORT]", help="Address that clients get for the broker."),
+    ] = None
+    exec: Annotated[
+        str | None,
+        typer.Option("--exec", metavar="CMD", help="Run a command with NAMESRV_ADDR set; exit with its status."),
+    ] = None
+    duration: Annotated[str | None, typer.Option("--for", metavar="SPAN", help="Stop after this time: 10m.")] = None
+
+
+def serve(
+    store: Store = None,
+    *,
+    way: Way,
+    broker: AsBroker,
+    show: Show,
+) -> Exit | int:
+    """Serve a store to RocketMQ clients: a name server and a broker in one process.
+
+    Clients of 4.x and 5.x connect to the name server's address. While it runs, this command holds the lock of the
+    store; SIGTERM or Ctrl-C ends it and closes the store. With --memory the store is new, and deleted at the end. With
+    --exec the ports are free ones, and the command finds the name server in NAMESRV_ADDR and ROCKETMQ_NAMESRV.
+    """
+    from rmqtool.api.serve import run_server
+
+    path = None if way.memory and store is None else choose_store([store] if store else []).store
+    place = None if path is None else broker.store(path)
+    how: dict[str, Any] = asdict(way)
+    if place is None:
+        how |= {"version": broker.as_version, "conf": broker.conf}
+    with show.output() as output:
+        return run_server(place, lambda event: _tell(output, event, aside=way.exec is not None), **how)
+
+
+def _tell(output: Output, event: Mapping[str, Any], *, aside: bool) -> None:
+    """Show that clients may connect, and what happens; beside a command everything goes to stderr."""
+    if aside:
+        if output.look.quiet:
+            return
+        sys.stderr.write(_line(event) + "\n")
+        sys.stderr.flush()
+        return
+    output.aside(event, _line(event))
+    output.flush()
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    """Return one line about an event of ``serve``."""
+    if event.get("ready"):
+        served = "a store in memory" if event["store"] is None else event["store"]
+        recovered = ", recovered" if event["recovered"] else ""
+        return f"serving {served}{recovered}: name server {event['names']}, broker {event['broker']}"
+    kind = event["event"]
+    if kind == "client":
+        return f"client {event['client']} has come ({event['language']}, version {event['version']})"
+    if kind == "gone":
+        return f"client {event['client']} is gone"
+    if kind == "refused":
+        return f"client {event['client']} was disconnected: {event['reason']}"
+    return f"{kind}: {event['message']}"

@@ -1,0 +1,120 @@
+"""One connection of a client: frames in, frames out.
+
+Requests that arrive together are answered with one write. The server reads nothing more from a client that does not
+read its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Protocol as StreamProtocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from rmqtool.broker.client_registry import Peer
+from rmqtool.engine.message import Host
+from rmqtool.formats.hosts import format_host, parse_address
+from rmqtool.remoting.command import ANSWER, ONEWAY, FrameError, RemotingCommand
+from rmqtool.remoting.frames import FrameDecoder, encode_frame
+
+if TYPE_CHECKING:
+    from rmqtool.broker.processors.by_code import Processor
+    from rmqtool.server.server import Server
+
+_NOWHERE: Host = (bytes(4), 0)
+# With more unsent bytes than this the server stops reading from the client.
+_MOST_UNSENT = 4 << 20
+
+
+class Connection(StreamProtocol):
+    """One client's connection; ``processors`` are those of the port that it came to."""
+
+    def __init__(self, server: Server, processors: Mapping[int, Processor]) -> None:
+        self.processors = processors
+        self.host = _NOWHERE
+        self._server = server
+        self._decoder = FrameDecoder()
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._peer = Peer(self, "", "", 0)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Know the client's address."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_MOST_UNSENT)
+        name = transport.get_extra_info("peername")
+        self.host = ((parse_address(name[0].partition("%")[0]) or bytes(4)), name[1]) if name else _NOWHERE
+        self._peer = Peer(self, format_host(*self.host), "", 0)
+        self._server.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Serve the requests that are complete now."""
+        serve = self._server.serve
+        try:
+            for command in self._decoder.feed(data):
+                serve(self, command)
+        except FrameError as error:
+            # Where the next frame begins is not known any more. upstream closes the connection and answers nothing.
+            self._server.refused(self, str(error))
+            self.close()
+        self._server.end_turn()
+
+    def pause_writing(self) -> None:
+        """Read nothing more: the client does not take its answers."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on reading."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Leave all groups."""
+        self._transport = None
+        self._server.disconnected(self)
+
+    def peer_of(self, command: RemotingCommand) -> Peer:
+        """Return the sender of a request; its language and version rarely change."""
+        peer = self._peer
+        language = "OTHER" if command.language is None else command.language.name
+        if peer.version != command.version or peer.language != language:
+            peer = self._peer = Peer(self, peer.address, language, command.version)
+        return peer
+
+    @property
+    def address(self) -> str:
+        """The client's address."""
+        return self._peer.address
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something may still be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, frame: RemotingCommand | bytes) -> None:
+        """Send a frame at the end of this turn."""
+        if not self._out:
+            self._server.will_write(self)
+        self._out.append(frame if isinstance(frame, bytes) else encode_frame(frame))
+
+    def answer(self, command: RemotingCommand, frame: RemotingCommand | bytes) -> None:
+        """Answer a request, unless its sender waits for no answer."""
+        if command.flag & (ANSWER | ONEWAY) != ONEWAY:
+            self.send(frame)
+
+    def write(self) -> None:
+        """Write what there is to send."""
+        out, self._out = self._out, []
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait for the client."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Close the connection when everything is sent."""
+        if self._transport is not None:
+            self._transport.close()

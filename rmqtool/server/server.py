@@ -1,0 +1,417 @@
+"""The state that connections share: the broker, the current turn, held pulls, and requests to clients.
+
+A turn covers the bytes of one read. Its messages are written into the log together at its end. With synchronous flush
+the answers wait for the disk thread: all messages that arrive during one sync share the next. New messages are
+dispatched after the turn while pulls wait, and some milliseconds later when the server is busy; then those pulls are
+answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple, Protocol
+
+from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.broker.processors.by_code import PULLS, SENDS, Processors
+from rmqtool.broker.processors.end_transaction import check_request
+from rmqtool.broker.processors.pull_message import Pulling, Waiting
+from rmqtool.broker.processors.replies import Forwarded, Putting, Reply
+from rmqtool.broker.services.transactions import TransactionState
+from rmqtool.engine.message import PutStatus, QueueKey
+from rmqtool.errors import RmqtoolError
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.remoting.answers import UNSUPPORTED, answer, refuse, unreadable
+from rmqtool.remoting.body import BodyError
+from rmqtool.remoting.command import ANSWER, ONEWAY, RemotingCommand
+from rmqtool.remoting.declared import HeaderError
+from rmqtool.remoting.requests import REQUESTS
+from rmqtool.remoting.requests.clients import NotifyConsumerIdsChanged
+from rmqtool.server.channel import Connection
+
+# Seconds that a busy server waits before it dispatches, and messages of one turn that make it busy.
+_DISPATCH_PAUSE, _BUSY = 0.004, 8
+# Seconds until a client must have answered a request.
+_PATIENCE = 10.0
+# Clients of later versions reconnect when the server answers GO_AWAY.
+_STAYS = 475
+_GO_AWAY = 1500
+_HEARTBEAT = 34
+# The most pulls that wait at once; further ones are answered at once, as after their timeout.
+_MOST_HELD = 65_536
+# Frequent requests that do not depend on the newest messages.
+_HOT: Final = frozenset({*SENDS, *PULLS, 14, 15, 34, 38})
+
+
+# After this time (ms) a pull whose filter skipped messages gets the offset to continue at.
+_LOOK_PERIOD = 5_000
+
+
+class HeldPull(NamedTuple):
+    """A pull that waits, and whose it is."""
+
+    connection: Connection
+    waiting: Waiting
+    since: int
+
+
+class HeldPulls:
+    """The pulls that wait for one store's queues."""
+
+    def __init__(self, pulling: Pulling) -> None:
+        self._pulling = pulling
+        self._queues: dict[QueueKey, list[HeldPull]] = {}
+        self._grown: set[QueueKey] = set()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def hold(self, connection: Connection, waiting: Waiting, now: int) -> None:
+        """Hold a pull."""
+        self._queues.setdefault(waiting.queue, []).append(HeldPull(connection, waiting, now))
+
+    def grew(self, queue: QueueKey, _max_offset: int) -> None:
+        """Take note that messages arrived in a queue."""
+        if queue in self._queues:
+            self._grown.add(queue)
+
+    def answer_grown(self) -> None:
+        """Answer the pulls for which there is something now."""
+        while self._grown:
+            queue = self._grown.pop()
+            left = []
+            for one in self._queues.pop(queue, ()):
+                if one.connection.is_open and not self._answer(one, is_over=False):
+                    left.append(one)
+            self._keep(queue, left)
+
+    def answer_over(self, now: int, *, all_of_them: bool = False) -> None:
+        """Answer the pulls whose time is over, and those whose filter has passed something over for a while."""
+        for queue in list(self._queues):
+            left = []
+            for one in self._queues.pop(queue):
+                waiting = one.waiting
+                has_moved = waiting.offset != waiting.header.queue_offset and now - one.since >= _LOOK_PERIOD
+                is_over = all_of_them or now >= waiting.until or has_moved
+                if not one.connection.is_open or (is_over and self._answer(one, is_over=True)):
+                    continue
+                left.append(one)
+            self._keep(queue, left)
+
+    def forget(self, connection: Connection) -> None:
+        """Drop the pulls of a client that is gone."""
+        for queue, parked in list(self._queues.items()):
+            if any(one.connection is connection for one in parked):
+                del self._queues[queue]
+                self._keep(queue, [one for one in parked if one.connection is not connection])
+
+    def _keep(self, queue: QueueKey, parked: list[HeldPull]) -> None:
+        if parked:
+            self._queues.setdefault(queue, []).extend(parked)
+
+    def _answer(self, one: HeldPull, *, is_over: bool) -> bool:
+        found: RemotingCommand | bytes | None = self._pulling.look_again(one.waiting, is_over=is_over)
+        if found is None:
+            return False
+        one.connection.answer(one.waiting.asked.command, found)
+        return True
+
+    def __iter__(self) -> Iterator[HeldPull]:
+        for parked in self._queues.values():
+            yield from parked
+
+
+class Observer(Protocol):
+    """A receiver of events."""
+
+    def event(self, kind: str, **about: object) -> None:
+        """Take note of something."""
+
+
+class _Put(NamedTuple):
+    """A message that is not answered yet, and whose it is."""
+
+    connection: Connection
+    command: RemotingCommand
+    putting: Putting
+
+
+class _Asked(NamedTuple):
+    """A request of ours that a client has not answered yet."""
+
+    timeout: asyncio.TimerHandle
+    answered: Callable[[RemotingCommand | None], None]
+
+
+class Server:
+    """The server of one broker. Everything happens in its loop, but for forcing the disk."""
+
+    def __init__(self, broker: Broker, observer: Observer, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.processors = Processors(broker)
+        self.connections: set[Connection] = set()
+        self.held_pulls = HeldPulls(self.processors.pulling)
+        self.threads = ThreadPoolExecutor(2, "disk")
+        # How many requests were answered with 1 because of an error of ours.
+        self.bugs = 0
+        self.requests = 0
+        self.is_ending = False
+        self.observer = observer
+        self._store = broker.store
+        self._puts: list[_Put] = []
+        self._unflushed: list[_Put] = []
+        self._is_flushing = self._is_dispatch_due = False
+        self._writing: list[Connection] = []
+        self._pending: dict[tuple[Connection, int], _Asked] = {}
+        self._opaque = 0
+        self._known: set[Connection] = set()
+        self._store.add_listener(self.held_pulls.grew)
+        broker.services.check.producer = self._ask_producer
+
+    # Requests and answers of clients.
+
+    def connected(self, connection: Connection) -> None:
+        """Take a new connection."""
+        self.connections.add(connection)
+
+    def disconnected(self, connection: Connection) -> None:
+        """Forget a client that is gone: nothing of it is left."""
+        self.connections.discard(connection)
+        self.held_pulls.forget(connection)
+        for key in [key for key in self._pending if key[0] is connection]:
+            self._take_answer(key, None)
+        if connection in self._known:
+            self._known.discard(connection)
+            self.observer.event("gone", client=connection.address)
+        self.broker.clients.gone(connection)
+        self.notify()
+        self.end_turn()
+
+    def refused(self, connection: Connection, reason: str) -> None:
+        """Report a client that sent something other than a frame."""
+        self.observer.event("refused", client=connection.address, reason=reason)
+
+    def will_write(self, connection: Connection) -> None:
+        """Write to a connection at the end of this turn."""
+        self._writing.append(connection)
+
+    def serve(self, connection: Connection, command: RemotingCommand) -> None:
+        """Answer a request, now or when that is possible; or take the answer to one of ours."""
+        if command.flag & ANSWER:
+            self._take_answer((connection, command.opaque), command)
+            return
+        self.requests += 1
+        processor = connection.processors.get(command.code)
+        if processor is None:
+            found = refuse(command, UNSUPPORTED, self.broker.version, code=command.code)
+            connection.answer(command, found)
+            return
+        if self.is_ending and command.version > _STAYS:
+            connection.answer(command, answer(command, _GO_AWAY, "the broker is shutting down"))
+            return
+        if command.code not in _HOT and (self._puts or self._is_dispatch_due):
+            self._finish_puts()
+            self._dispatch()
+        try:
+            row = REQUESTS[command.code]
+            header = row.request.decode(command.ext, short=row.short)
+            reply = processor(Asked(command, header, connection.peer_of(command), connection.host))
+        except (HeaderError, BodyError) as error:
+            connection.answer(command, unreadable(command, error))
+            return
+        except RmqtoolError as error:
+            connection.answer(command, answer(command, ResponseCode.SYSTEM_ERROR, str(error)))
+            return
+        except Exception as error:
+            self.bug(error)
+            remark = f"{type(error).__name__}: {error}"
+            connection.answer(command, answer(command, ResponseCode.SYSTEM_ERROR, remark))
+            return
+        if command.code == _HEARTBEAT:
+            self._greet(connection, command)
+        elif command.code not in _HOT:
+            # A commit of a transaction, among others, puts a message by itself.
+            self._dispatch_soon(is_busy=False)
+        self.notify()
+        self._reply(connection, command, reply)
+
+    def bug(self, error: BaseException) -> None:
+        """Take note of an error of ours; who asked gets 1, everybody else is served as before."""
+        self.bugs += 1
+        self.observer.event("error", message=f"{type(error).__name__}: {error}", error=error)
+
+    def _greet(self, connection: Connection, command: RemotingCommand) -> None:
+        if connection not in self._known:
+            self._known.add(connection)
+            language = None if command.language is None else command.language.name
+            self.observer.event("client", client=connection.address, language=language, version=command.version)
+
+    def _reply(self, connection: Connection, command: RemotingCommand, reply: Reply | Waiting) -> None:
+        kind = type(reply)
+        if kind is Putting:
+            self._puts.append(_Put(connection, command, reply))  # type: ignore[arg-type]
+        elif isinstance(reply, Waiting):
+            self._hold(connection, command, reply)
+        elif isinstance(reply, Forwarded):
+            self._forward(connection, command, reply)
+        elif reply is not None:
+            connection.answer(command, reply)  # type: ignore[arg-type]
+
+    def _hold(self, connection: Connection, command: RemotingCommand, waiting: Waiting) -> None:
+        if self.is_ending or len(self.held_pulls) >= _MOST_HELD:
+            found = self.processors.pulling.look_again(waiting, is_over=True)
+            assert found is not None, "a pull whose time is over is answered"
+            connection.answer(command, found)
+        else:
+            self.held_pulls.hold(connection, waiting, self._store.setup.clock.monotonic())
+
+    # The end of a turn.
+
+    def end_turn(self) -> None:
+        """Write the messages that came, and the answers."""
+        if self._puts:
+            self._finish_puts()
+        if self._writing:
+            writing, self._writing = self._writing, []
+            for connection in writing:
+                connection.write()
+
+    def _finish_puts(self) -> None:
+        puts, self._puts = self._puts, []
+        if not puts:
+            return
+        try:
+            self._store.write_now()
+        except Exception as error:
+            # The store accepts no more messages; each of these gets that answer.
+            self.bug(error)
+        left = self._answer_settled(puts)
+        if left:
+            self._unflushed += left
+            self._flush()
+        if len(left) < len(puts):
+            self._dispatch_soon(is_busy=len(puts) >= _BUSY)
+
+    def _answer_settled(self, puts: list[_Put]) -> list[_Put]:
+        """Answer the puts of which it is known what came of them; return the others."""
+        left = []
+        for one in puts:
+            if self._store.settle(one.putting.ticket):
+                one.connection.answer(one.command, one.putting.answer())
+            else:
+                left.append(one)
+        return left
+
+    def _flush(self) -> None:
+        if not self._is_flushing:
+            self._is_flushing = True
+            self.loop.run_in_executor(self.threads, self._store.flush_now).add_done_callback(self._flushed)
+
+    def _flushed(self, done: asyncio.Future[bool]) -> None:
+        """Answer what is durable now; what came during the sync is the next group."""
+        self._is_flushing = False
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self.bug(error)
+        self._unflushed = self._answer_settled(self._unflushed)
+        self._dispatch_soon(is_busy=False)
+        if self._unflushed:
+            self._flush()
+        self.end_turn()
+
+    def answer_late(self) -> None:
+        """Answer puts that the disk takes too long for: they are stored, and may not be durable."""
+        now, limit = self._store.setup.clock.now(), self.broker.config.sync_flush_timeout
+        for one in self._unflushed:
+            if now - one.putting.ticket.store_timestamp >= limit and one.putting.ticket.status is None:
+                one.putting.ticket.status = PutStatus.FLUSH_DISK_TIMEOUT
+        self._unflushed = self._answer_settled(self._unflushed)
+
+    @property
+    def is_waiting_for_disk(self) -> bool:
+        """Whether puts wait for a flush."""
+        return bool(self._unflushed)
+
+    def _dispatch_soon(self, *, is_busy: bool) -> None:
+        if not self._is_dispatch_due:
+            self._is_dispatch_due = True
+            if is_busy or not self.held_pulls:
+                self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
+            else:
+                self.loop.call_soon(self._dispatch_due)
+
+    def _dispatch_due(self) -> None:
+        if self._is_dispatch_due:
+            self._dispatch()
+            self.end_turn()
+
+    def _dispatch(self) -> None:
+        self._is_dispatch_due = False
+        try:
+            self._store.dispatch_now()
+            self.held_pulls.answer_grown()
+        except Exception as error:
+            self.bug(error)
+
+    def catch_up(self) -> None:
+        """Dispatch what was put otherwise than by a client, and answer who waits for it."""
+        self._dispatch()
+        self.end_turn()
+
+    # Requests of ours.
+
+    def notify(self) -> None:
+        """Tell the members of groups that have changed, each group once."""
+        if not self.broker.clients.changed:
+            return
+        code = NotifyConsumerIdsChanged.codes[0].code
+        for group, members in self.broker.clients.iter_changed():
+            fields = NotifyConsumerIdsChanged(consumer_group=group).encode()
+            for member in members:
+                assert isinstance(member, Connection), "clients are known by their connections"
+                if member.is_open:
+                    member.send(RemotingCommand(code, fields, opaque=self._next_opaque(), flag=ONEWAY))
+
+    def _next_opaque(self) -> int:
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        return self._opaque
+
+    def ask(
+        self, connection: Connection, command: RemotingCommand, answered: Callable[[RemotingCommand | None], None]
+    ) -> None:
+        """Send a client a request; ``answered`` gets its answer, None when it gives none in time."""
+        opaque = self._next_opaque()
+        key = connection, opaque
+        timeout = self.loop.call_later(_PATIENCE, self._take_answer, key, None)
+        self._pending[key] = _Asked(timeout, answered)
+        connection.send(command._replace(opaque=opaque))
+
+    def _take_answer(self, key: tuple[Connection, int], found: RemotingCommand | None) -> None:
+        asked = self._pending.pop(key, None)
+        if asked is not None:
+            asked.timeout.cancel()
+            asked.answered(found)
+            if found is None:
+                self.end_turn()
+
+    def _forward(self, connection: Connection, command: RemotingCommand, reply: Forwarded) -> None:
+        def answered(found: RemotingCommand | None) -> None:
+            self._reply(connection, command, reply.answer(found))
+
+        target = reply.connection
+        if isinstance(target, Connection) and target.is_open:
+            self.ask(target, reply.command, answered)
+        else:
+            answered(None)
+
+    def _ask_producer(self, half: Message) -> TransactionState:
+        """Ask a producer what became of its transaction; its answer is a request of its own, later."""
+        found = check_request(self.broker, half)
+        if found is not None:
+            connection, command = found
+            assert isinstance(connection, Connection), "clients are known by their connections"
+            if connection.is_open:
+                connection.send(command._replace(opaque=self._next_opaque()))
+        return TransactionState.UNKNOWN
