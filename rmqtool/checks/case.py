@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
@@ -15,11 +14,9 @@ from rmqtool.errors import DatabaseUnopened, FileMissing, OptionalMissing, ReadF
 from rmqtool.files.filesystem import LockState
 from rmqtool.findings import Finding, Place, Severity
 from rmqtool.formats import paths
-from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.paths import FileKind
-from rmqtool.log.end import LogEnd, find_log_end
-from rmqtool.log.walk import SegmentWalk
+from rmqtool.log.end import LogEnd, aligned_log, find_log_end
 from rmqtool.store.config_files import Configs, batch_topics, read_configs
 from rmqtool.store.listing import FoundFile, QueueId
 from rmqtool.store.open import Store, relative_to, unread_finding
@@ -106,26 +103,8 @@ class Case:
 
     @cached_property
     def log(self) -> SegmentQueue:
-        """The commit log: each file where its records belong, without files that overlap others."""
-        files = self.store.commit_log
-        size = files.segment_size
-        if not size:
-            return files
-        grid = Counter(segment.base_offset % size for segment in files).most_common(1)[0][0]
-        regular = [segment for segment in files if segment.base_offset % size == grid]
-        taken = {segment.base_offset for segment in regular}
-        for segment in files:
-            real = None if segment.base_offset % size == grid else self.real_base(segment)
-            if real is not None and real % size == grid and real not in taken:
-                taken.add(real)
-                regular.append(segment._replace(base_offset=real))
-        return files if len(regular) == len(files) and taken == set(_bases(files)) else SegmentQueue(regular, size)
-
-    def real_base(self, segment: Segment) -> int | None:
-        """Return the base offset of a segment by its first record."""
-        with segment.filesystem.open_read(segment.path) as file:
-            what = SegmentWalk(file, None).place_at(0).what if file.size() else None
-        return what.physical_offset if isinstance(what, Message) else None
+        """The commit log: each segment at its real offset, without segments that overlap others."""
+        return aligned_log(self.store.commit_log)
 
     @cached_property
     def queues(self) -> dict[QueueId, SegmentQueue]:
@@ -266,7 +245,3 @@ class Case:
     def files(self, *kinds: FileKind) -> list[FoundFile]:
         """Return the files of these kinds."""
         return list(self.store.listing.of_kind(*kinds))
-
-
-def _bases(segments: Iterable[Segment]) -> Iterator[int]:
-    return (segment.base_offset for segment in segments)

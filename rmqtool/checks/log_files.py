@@ -10,7 +10,7 @@ from rmqtool.files.filesystem import join
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import paths
-from rmqtool.log.end import read_record
+from rmqtool.log.end import read_record, real_base
 from rmqtool.look.regions import time_words
 from rmqtool.store.listing import QueueId
 from rmqtool.store.queues import ConsumeQueueFiles
@@ -23,7 +23,7 @@ def check_names(case: Case) -> Iterator[Finding]:
     for segment in case.store.commit_log:
         if (segment.path, segment.base_offset) in right:
             continue
-        real = case.real_base(segment)
+        real = real_base(segment)
         text = f"overlaps the other segments, which begin every {case.log.segment_size} bytes"
         if real is not None:
             text = f"its records say that it begins at {real}"

@@ -10,6 +10,7 @@ their sizes and check the last one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,6 +53,31 @@ class _Unit(NamedTuple):
 
     physical_offset: int
     size: int
+
+
+def aligned_log(files: SegmentQueue) -> SegmentQueue:
+    """Return a commit log with each segment at its real offset, without segments that overlap others."""
+    size = files.segment_size
+    if not size:
+        return files
+    grid = Counter(segment.base_offset % size for segment in files).most_common(1)[0][0]
+    regular = [segment for segment in files if segment.base_offset % size == grid]
+    if len(regular) == len(files):
+        return files
+    taken = {segment.base_offset for segment in regular}
+    for segment in files:
+        real = None if segment.base_offset % size == grid else real_base(segment)
+        if real is not None and real % size == grid and real not in taken:
+            taken.add(real)
+            regular.append(segment._replace(base_offset=real))
+    return SegmentQueue(regular, size)
+
+
+def real_base(segment: Segment) -> int | None:
+    """Return the offset at which a segment begins, from its first record."""
+    with segment.filesystem.open_read(segment.path) as file:
+        what = SegmentWalk(file, None).place_at(0).what if file.size() else None
+    return what.physical_offset if isinstance(what, Message) else None
 
 
 def find_log_end(log: SegmentQueue, queues: Iterable[ConsumeQueueFiles], *, dledger: bool = False) -> LogEnd:

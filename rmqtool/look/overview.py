@@ -17,7 +17,7 @@ from rmqtool.formats.hosts import format_address, format_host
 from rmqtool.formats.layouts import IndexHeader, StoreCheckpoint
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import TopicKind, find_own_names, topic_kind
-from rmqtool.log.end import LogEnd, find_log_end, first_record
+from rmqtool.log.end import LogEnd, aligned_log, find_log_end, first_record
 from rmqtool.look.disk import DiskUse, read_disk_use
 from rmqtool.look.queue_bounds import (
     QueueBounds,
@@ -190,7 +190,8 @@ def _checkpoint_json(checkpoint: StoreCheckpoint | None) -> dict[str, int] | Non
 def read_overview(store: Store) -> Overview:
     """Read the overview of a store. Without the extra for RocksDB, ``missing`` says what could not be read."""
     attempts = Attempts(store.root)
-    log, dledger = store.commit_log, store.is_dledger
+    dledger = store.is_dledger
+    log = attempts.get(lambda: aligned_log(store.commit_log), store.commit_log)
     queues = [queue for queue in simple_queues(store) if attempts.get(partial(_is_readable, queue), otherwise=False)]
     nowhere = LogEnd(log.min_offset, None)
     end = attempts.get(lambda: find_log_end(log, queues, dledger=dledger), nowhere)
@@ -213,7 +214,7 @@ def read_overview(store: Store) -> Overview:
         has_lock_file=lock is not None,
         lock_pid=None if lock is None else lock.pid,
         abort=store.listing.find(paths.ABORT) is not None,
-        log_files=len(log),
+        log_files=len(store.commit_log),
         log_file_size=log.segment_size,
         log_min=log.min_offset,
         log_end=end,

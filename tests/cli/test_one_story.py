@@ -11,6 +11,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.findings import is_command
+from tests.guards.typed import type_words
 
 
 def findings(capsys: pytest.CaptureFixture[str], *words: str) -> dict[tuple[str, str], str]:
@@ -86,3 +87,12 @@ def test_a_repair_that_can_do_no_more_says_so_and_sends_nobody_back(
 )
 def test_a_fix_is_a_command_or_a_sentence(fix: str, typed: bool) -> None:
     assert is_command(fix) is typed
+
+
+def test_info_finds_the_end_of_the_log_beside_a_misnamed_segment(writable_store) -> None:
+    root = writable_store("recovery-4.9.8/base-A")
+    before = json.loads(type_words(["info", str(root), "--json"]).out)
+    (root / f"commitlog/{100:020d}").write_bytes(bytes(65536))
+    shown = json.loads(type_words(["info", str(root), "--json"]).out)
+    assert shown["commitLog"] == {**before["commitLog"], "files": before["commitLog"]["files"] + 1}
+    assert [(one["code"], one["file"]) for one in shown["findings"]] == [("CL-NAME", f"commitlog/{100:020d}")]

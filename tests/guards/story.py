@@ -178,7 +178,7 @@ def _start_against_check(start: Row, check: Sequence[Row], blank: Collection[str
 def _deleted_queues(start: Row, check: Sequence[Row], blank: Collection[str]) -> Iterator[str]:
     """Queues are cut after the log: what check names where the log ends explains them. Otherwise each must be named."""
     cut = start["cut"]
-    if _names(check, {cut["file"]} if cut and cut["code"] else {"commitlog"} if not cut else {"-"}):
+    if _names(check, {cut["file"] if cut else "commitlog"}):
         return
     deleted = {
         change["path"].rpartition("/")[0]
