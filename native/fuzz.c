@@ -106,6 +106,19 @@ static void fuzz_single(const uint8_t *data, int64_t size, const int64_t *starts
     }
 }
 
+/* Texts at the starts of records, which overlap, and one that may end after the data. */
+static void fuzz_texts(const uint8_t *data, int64_t size, const int64_t *starts, size_t count) {
+    int64_t *lengths = room_for(count, 8);
+    for (size_t i = 0; i < count; i++) {
+        int is_near_end = starts[i] >= 0 && size - starts[i] < 200;
+        lengths[i] = is_near_end ? size - starts[i] + (size & 1) : (int64_t)i % 40;
+    }
+    int32_t *codes = room_for(count, 4), firsts[16];
+    int64_t found = number_texts(data, size, starts, lengths, count, codes, firsts, 16);
+    for (size_t i = 0; found >= 0 && i < count; i++) expect(codes[i] < found && firsts[codes[i]] <= (int32_t)i);
+    free(lengths), free(codes);
+}
+
 /* The fields of a header, as far as they are some: none leaves the buffer, and each is after the one before. */
 static void fuzz_fields(const uint8_t *data, size_t size) {
     Pair field;
@@ -124,6 +137,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     size_t count = fuzz_scan(data, length, &starts);
     fuzz_dispatch(data, length, starts, count);
     fuzz_single(data, length, starts, count);
+    fuzz_texts(data, length, starts, count);
     fuzz_lines(data, length, starts, count, 1536 + 12 * size);
     fuzz_lines(data, length, starts, count, 6000); /* the room ends among the lines */
     fuzz_encode(data, length, starts, count);
@@ -132,6 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         fuzz_dispatch(data, length, wrong + i, 1);
         fuzz_single(data, length, wrong + i, 1);
+        fuzz_texts(data, length, wrong + i, 1);
         fuzz_lines(data, length, wrong + i, 1, 6000);
     }
     fuzz_fields(data, size);

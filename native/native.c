@@ -145,6 +145,19 @@ static PyObject *py_group(PyObject *self, PyObject *const *args, Py_ssize_t coun
     return finish(&c, PyLong_FromLongLong(found));
 }
 
+static PyObject *py_number_texts(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 5, "number_texts(data, offsets, lengths, codes, firsts)");
+    Array data = take_bytes(&c), offsets = take_longs(&c), lengths = take_longs(&c);
+    Array codes = take_writable_ints(&c), firsts = take_writable_ints(&c);
+    if (!need(&c, offsets.count <= INT32_MAX && lengths.count == offsets.count && codes.count >= offsets.count, "a buffer is too short"))
+        return finish(&c, NULL);
+    PyThreadState *way = give_way(data.count);
+    int64_t found = number_texts(data.items, (int64_t)data.count, offsets.items, lengths.items, offsets.count, codes.items, firsts.items,
+                                 firsts.count);
+    go_on(way);
+    return finish(&c, need(&c, found != -2, "a text is not inside the buffer") ? PyLong_FromLongLong(found) : NULL);
+}
+
 static PyObject *py_hang_in(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Call c = begin(args, count, 7, "hang_in(entries, slots, key_hashes, physical_offsets, store_timestamps, first, begin_timestamp)");
     Array entries = take_writable_bytes(&c), slots = take_writable_bytes(&c);
@@ -343,7 +356,7 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
-    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(dispatch), FAST(dispatch_one), FAST(group), FAST(hang_in),
+    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(dispatch), FAST(dispatch_one), FAST(group), FAST(number_texts), FAST(hang_in),
     FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(text_maker), FAST(header_fields),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

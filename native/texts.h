@@ -72,6 +72,32 @@ static inline uint32_t mix(const uint8_t *p, uint32_t length) {
     return (uint32_t)(h >> 32);
 }
 
+enum { TEXT_SLOTS = 8192, MOST_TEXTS = TEXT_SLOTS / 2 };
+
+/* Number the texts at some offsets by their first appearance: ``codes`` gets the number of each, ``firsts`` a row of
+ * each number. Return how many differ; -1 for more than ``most``, -2 where one is not inside ``data``. */
+static int64_t number_texts(const uint8_t *data, int64_t size, const int64_t *offsets, const int64_t *lengths, size_t count,
+                            int32_t *codes, int32_t *firsts, size_t most) {
+    Text known[MOST_TEXTS];
+    int32_t slots[TEXT_SLOTS], code;
+    memset(slots, 0, sizeof slots);
+    size_t used = 0;
+    for (size_t n = 0; n < count; n++) {
+        int64_t at = offsets[n], length = lengths[n];
+        if (at < 0 || length < 0 || length > INT32_MAX || at > size || length > size - at) return -2;
+        Text text = {data + at, (uint32_t)length};
+        uint32_t slot = mix(text.p, text.length) % TEXT_SLOTS;
+        while ((code = slots[slot]) && !is_same(known[code - 1], text)) slot = (slot + 1) % TEXT_SLOTS;
+        if (!code) {
+            if (used == most || used == MOST_TEXTS) return -1;
+            known[used] = text, firsts[used] = (int32_t)n;
+            code = slots[slot] = (int32_t)++used;
+        }
+        codes[n] = code - 1;
+    }
+    return (int64_t)used;
+}
+
 typedef struct { Text name, value; } Pair;
 
 /* Take the next property of a block into ``pair`` and move ``*p`` after it; return 0 at the end of the block. Pieces

@@ -64,6 +64,13 @@ def dispatch_one(
 def group(topic_codes: Buffer, queue_ids: Buffer, order: Buffer, codes: Buffer, ends: Buffer, firsts: Buffer, /) -> int:
     """Sort rows by queue; return how many queues there are, -1 where that is more than ``ends`` holds."""
 
+def number_texts(data: Buffer, offsets: Buffer, lengths: Buffer, codes: Buffer, firsts: Buffer, /) -> int:
+    """Number texts by their first appearance.
+
+    ``codes`` gets the number of each row, ``firsts`` a row of each number. Return how many differ, or -1 for more than
+    ``firsts`` can hold.
+    """
+
 def hang_in(
     entries: Buffer,
     slots: Buffer,

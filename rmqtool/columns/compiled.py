@@ -24,7 +24,7 @@ from rmqtool.formats.java import LONG_MAX
 ODD_TAGS, ODD_KEYS, NAMES_QUEUES, NOT_TEXT, BESIDE_QUEUE = 1, 2, 4, 8, 16
 
 # So many topics and queues are told apart at once.
-_MOST_TOPICS, _MOST_QUEUES = 2048, 8192
+_MOST_TOPICS, _MOST_QUEUES, _MOST_TEXTS = 2048, 8192, 4096
 # A walk may need so much more room than there are records.
 _WALKS = 64
 
@@ -119,6 +119,17 @@ def grouped(topic_codes: Ints, queue_ids: Ints) -> tuple[npt.NDArray[np.int32], 
         firsts,
     )
     return None if queues < 0 else (order, ends[:queues].tolist())
+
+
+def numbered(data: Bytes, file_offsets: Ints, lengths: Ints) -> tuple[npt.NDArray[np.int32], Ints] | None:
+    """Return the texts at some offsets as numbers in the order of their first appearance, and a row of each number."""
+    native = kernel.NATIVE
+    if native is None:
+        return None
+    codes, firsts = np.empty(len(file_offsets), np.int32), np.empty(_MOST_TEXTS, np.int32)
+    offsets, lengths = np.ascontiguousarray(file_offsets, np.int64), np.ascontiguousarray(lengths, np.int64)
+    found = native.number_texts(data, offsets, lengths, codes, firsts)
+    return None if found < 0 else (codes, firsts[:found].astype(np.int64))
 
 
 class HungKeys(NamedTuple):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rmqtool.columns import compiled
 from rmqtool.columns.gather import Bytes, Ints, Mask
 from rmqtool.formats.java import decode_text
 
@@ -80,7 +81,13 @@ def coded(column: pa.Array) -> Coded:
 
 def coded_texts(data: Bytes, file_offsets: Ints, lengths: Ints) -> Coded:
     """Return the texts at some offsets as numbers of the distinct ones, by Java's rule for malformed UTF-8."""
-    return coded_names(*coded(pieces(data, file_offsets, lengths)))
+    found = compiled.numbered(data, file_offsets, lengths)
+    if found is None:
+        return coded_names(*coded(pieces(data, file_offsets, lengths)))
+    codes, rows = found
+    begins = file_offsets[rows].tolist()
+    raw = [data[at : at + length].tobytes() for at, length in zip(begins, lengths[rows].tolist(), strict=True)]
+    return coded_names(codes, raw)
 
 
 def coded_names(codes: npt.NDArray[np.int32], raw: list[bytes]) -> Coded:

@@ -299,6 +299,9 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "not writable": ("walk", (b"abc", 0, bytes(8)), (BufferError, TypeError)),  # type: ignore[dict-item]
     "piece outside": ("crc32_each", (b"abc", np.array([0, 2]), np.array([3, 2]), INTS), ValueError),
     "negative piece": ("crc32_each", (b"abc", np.array([-1]), np.array([1]), INTS), ValueError),
+    "text outside": ("number_texts", (b"abc", np.array([0, 2]), np.array([3, 2]), INTS, INTS), ValueError),
+    "text before": ("number_texts", (b"abc", np.array([-1]), np.array([1]), INTS, INTS), ValueError),
+    "few numbers of texts": ("number_texts", (b"abc", LONGS[:2], LONGS[:2], INTS[:1], INTS), ValueError),
     "fewer lengths": ("crc32_each", (b"abc", LONGS, LONGS[:2], INTS), ValueError),
     "small table": ("decode", (b"abc", LONGS, bytearray(10), 0, 0), ValueError),
     "capacity beyond the table": ("scan", (b"abc", 0, bytearray(table.ROW_SIZE), 2, 0, 0), ValueError),

@@ -72,6 +72,7 @@ CANARIES = {
     "length of a name": ("fields.h", "if (field->name.length + VALUE_LENGTH_SIZE > left) return 0;", ""),
     "length of a value": ("fields.h", "if (field->value.length > left) return 0;", ""),
     "offset of one record": ("dispatch.h", "if (!look_within(data, end, at, &s->parts)) return 0;", ""),
+    "end of a text": ("texts.h", " || at > size || length > size - at) return -2;", ") return -2;"),
     "end of a sequence": ("texts.h", "if (left < 3 || ", "if ("),
 }
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqtool import kernel
 from rmqtool.columns.hashes import Hashes, java_hashes
 from rmqtool.columns.pieces import as_text, coded, coded_texts, pieces, values_of
 from rmqtool.formats.java import decode_text
@@ -83,6 +84,29 @@ def test_texts_that_differ_as_bytes_only_are_one() -> None:
     found = coded_texts(data, np.array([0, 1, 2, 3]), np.array([1, 1, 1, 1]))
     assert found.values == ["\ufffd", "x"]
     assert found.codes.tolist() == [0, 1, 0, 1]
+
+
+@given(st.lists(BYTES, max_size=40))
+def test_texts_are_numbered_by_the_kernel_as_by_arrow(values: list[bytes]) -> None:
+    values = values + values[::2]
+    lengths = np.array([len(value) for value in values], np.int64)
+    offsets = np.cumsum(lengths) - lengths
+    data = np.frombuffer(b"".join(values), np.uint8)
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        for native in (kernel.NATIVE, None):
+            patch.setattr(kernel, "NATIVE", native)
+            one = coded_texts(data, offsets, lengths)
+            found.append((one.codes.tolist(), one.values))
+    assert found[0] == found[1]
+    assert [found[0][1][code] for code in found[0][0]] == [decode_text(value) for value in values]
+
+
+def test_more_texts_than_the_kernel_numbers() -> None:
+    data = np.frombuffer(b"".join(b"%05d" % number for number in range(5000)), np.uint8)
+    found = coded_texts(data, np.arange(0, 25_000, 5), np.full(5000, 5))
+    assert found.codes.tolist() == list(range(5000))
+    assert found.values[4999] == "04999"
 
 
 @given(st.lists(BYTES), st.sampled_from(["", "Topic#", "Тема#", "a" * 100]))
