@@ -7,7 +7,7 @@ gives the same client for code that runs on a loop: its methods are awaited ther
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
@@ -25,13 +25,18 @@ if TYPE_CHECKING:
     from rmqtool.client.address import Credentials
     from rmqtool.client.cluster import Cluster as Connections
     from rmqtool.client.face import Face
+    from rmqtool.client.half_messages import Checks
+    from rmqtool.client.heartbeats import Heartbeats
     from rmqtool.client.producer import Producer as AsyncProducer
     from rmqtool.client.producer import SendResult
     from rmqtool.engine.message import NewMessage
+    from rmqtool.formats.commit_log import Message as Record
 
 Result = TypeVar("Result")
 # An access key and a secret key, or a file that has them.
 Keys = tuple[str, str] | str | os.PathLike[str]
+# Returns "commit", "rollback" or "unknown" for the message of a transaction, as ``cat --jsonl`` prints it.
+Check = Callable[["Message"], str]
 
 
 class Cluster:
@@ -47,6 +52,8 @@ class Cluster:
         self._tls, self._timeout = tls, timeout
         self._face: Face | None = None
         self._connections: Connections | None = None
+        self._checks: Checks | None = None
+        self._heartbeats: Heartbeats | None = None
         # Whether it is open until ``close``, and whether that was.
         self.is_kept = self._is_closed = False
 
@@ -98,10 +105,12 @@ class Cluster:
     def close(self) -> None:
         """Close every connection."""
         if self._face is not None:
+            if self._heartbeats is not None:
+                self._face.run(self._heartbeats.close())
             if self._connections is not None:
                 self._face.run(self._connections.close())
             self._face.close()
-        self._face = self._connections = None
+        self._face = self._connections = self._checks = self._heartbeats = None
         self._is_closed = self.is_kept
 
     # Questions.
@@ -154,9 +163,36 @@ class Cluster:
 
     # Messages.
 
-    def producer(self, **settings: Any) -> Producer:
-        """Return a producer. Settings: group, timeout, retries, retry_unknown, latency_aware, compress_over."""
-        return Producer(self, **settings)
+    def producer(self, *, check: Check | None = None, **settings: Any) -> Producer:
+        """Return a producer. Settings: group, timeout, retries, retry_unknown, latency_aware, compress_over.
+
+        ``check`` makes it one of transactions: brokers that do not know the end of a transaction have it called with
+        the message, and it returns "commit", "rollback" or "unknown".
+        """
+        producer = Producer(self, **settings)
+        if check is not None:
+            self.run(self._answer_checks(producer.sends.settings.group, check))
+        return producer
+
+    async def _answer_checks(self, group: str, check: Check) -> None:
+        import asyncio
+
+        from rmqtool.broker.services.transactions import TransactionState
+        from rmqtool.client.half_messages import Checks
+        from rmqtool.client.heartbeats import Heartbeats
+        from rmqtool.formats.message_json import message_json
+
+        connections = self.connections
+        if self._checks is None:
+            self._checks, self._heartbeats = Checks(connections), Heartbeats(connections)
+
+        async def ask(message: Record) -> TransactionState:
+            shown = cast("Message", message_json(message).fields)
+            return TransactionState(await asyncio.to_thread(check, shown))
+
+        self._checks.checkers[group] = ask
+        assert self._heartbeats is not None
+        await self._heartbeats.join(group)
 
     def produce(self, topic: str, body: bytes | str, **message: Any) -> SendResult:
         """Send one message and return where it is stored; see ``Producer.send``."""
@@ -207,6 +243,25 @@ class Producer:
         """Send messages to one queue, all of them or none, and return where each is stored."""
         messages = [message_of(topic, body, **message) for body in bodies]
         return self._cluster.run(self.sends.send_batch(messages))
+
+    def send_in_transaction(
+        self, topic: str, body: bytes | str, work: Callable[[SendResult], str], **message: Any
+    ) -> SendResult:
+        """Store a message that consumers do not see, call ``work``, and end the transaction with what it returns.
+
+        ``work`` returns "commit", "rollback" or "unknown". Where it raises, or the end is lost, the transaction stays
+        open: the broker asks the ``check`` of the producer's group.
+        """
+        from rmqtool.broker.services.transactions import TransactionState
+        from rmqtool.client.half_messages import end, send_half
+
+        connections = self._cluster.connections
+        half = self._cluster.run(send_half(self.sends, connections, message_of(topic, body, **message)))
+        said = work(half.result)
+        if said not in list(TransactionState):
+            raise UsageError(f"a transaction does not end with {said!r}", hint="one of commit, rollback, unknown")
+        self._cluster.run(end(connections, half, TransactionState(said)))
+        return half.result
 
     def flush(self) -> None:
         """Wait until every send that was begun has ended."""

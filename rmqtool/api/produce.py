@@ -359,7 +359,7 @@ def _remote_producer(place: Place, how: How, when: _When) -> Iterator[Sender]:
 
     if how.get("flush"):
         raise UsageError("--flush is decided by the brokers of a live cluster", hint="leave it out")
-    settings = {"group": when["group"], "retry_unknown": how.get("retry_unknown", False)}
+    settings: dict[str, Any] = {"group": when["group"], "retry_unknown": how.get("retry_unknown", False)}
     with opened_cluster(place) as cluster:
         producer = cluster.producer(**settings)
         sink = ClusterSink(cluster.face, cluster.connections, producer.sends, creates=how.get("create", False))

@@ -57,7 +57,9 @@ class Face:
                 except StopAsyncIteration:
                     return
         finally:
-            self.run(_close(source))
+            # A generator may outlive the client. Its requests ended with the loop.
+            if self._thread.is_alive():
+                self.run(_close(source))
 
     def close(self) -> None:
         """End the loop and its thread."""

@@ -157,7 +157,7 @@ JOURNEYS: dict[str, int] = {"produce": 66, "put": 34, "cat": 52, "repair": 100, 
 # Code that nothing calls yet, by the module's name or its beginning, and what will call it.
 CALLED_LATER: dict[str, str] = {
     "remoting.": "the wire protocol: server and client will speak it",
-    "client.": "members of groups and checks of transactions, which the library will call",
+    "client.": "what asyncio calls, and the groups that commands will change at live brokers",
     "api.cluster:Producer.": "what programs call of a producer beside send",
     "broker.client_registry:Clients.find_member": "a request of a tool for one member, which serve passes on",
     "store.owner:find_owner": "commands that speak to the server of a store over loopback",

@@ -310,6 +310,13 @@ def test_a_client_has_the_verbs_of_a_store(address: str, messages: list[dict[str
         cluster.topics()
 
 
+def test_an_iterator_that_is_left_behind_outlives_its_client(address: str, messages: list[dict[str, Any]]) -> None:
+    with rmqtool.connect(address) as cluster:
+        found = cluster.scan()
+        assert next(found) == messages[0]
+    found.close()  # type: ignore[attr-defined]
+
+
 def test_a_producer_of_the_library(broker: ScriptedPeer) -> None:
     broker.plays[106] = lambda one: reply(one, body=b'{"brokerAddrTable":{},"clusterAddrTable":{}}')
     with rmqtool.connect(f"rocketmq://{broker.address}") as cluster:

@@ -179,7 +179,7 @@ class RecordingPeer(StorePeer):
     def __init__(self, topic: str) -> None:
         super().__init__(None)
         self.topic = topic
-        self.plays |= {310: self._send, 320: self._send_batch}
+        self.plays |= {310: self._send, 320: self._send_batch, 34: reply, 35: reply, 37: reply}
 
     def counts(self) -> dict[str, int]:
         return {self.topic: 4}

@@ -77,6 +77,16 @@ class ScriptedPeer:
         for writer in self._writers:
             writer.write(encode_frame(request))
 
+    def ask_soon(self, request: RemotingCommand) -> None:
+        """The same, from another thread."""
+        assert self._server is not None
+        self._server.get_loop().call_soon_threadsafe(self.ask, request)
+
+    def hang_up_soon(self) -> None:
+        """End every connection, from another thread; new ones are taken."""
+        assert self._server is not None
+        self._server.get_loop().call_soon_threadsafe(lambda: [one.transport.abort() for one in list(self._writers)])
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._writers.add(writer)

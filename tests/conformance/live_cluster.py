@@ -1,0 +1,203 @@
+"""A life of our client with a real name server and broker, in a network of its own; started by ``test_client_cluster``.
+
+    unshare -Urn python -m tests.conformance.live_cluster VERSION DIRECTORY OUT
+
+Brokers listen at all addresses of their machine, so they get a network that has the loopback interface and nothing
+else. What is written to OUT is judged by the test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import rmqtool
+from rmqtool.cli import main as rmqtool_main
+from tests.conformance.oracle.packages import _OPENED, prepare
+
+NAMES = "127.0.0.1:9876"
+ADDRESS = f"rocketmq://{NAMES}"
+TOPIC, QUEUES, MESSAGES = "Orders", 8, 8_000
+SETTINGS = """brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerIP1=127.0.0.1
+listenPort=10911
+namesrvAddr=127.0.0.1:9876
+mappedFileSizeCommitLog=67108864
+mappedFileSizeConsumeQueue=600000
+deleteWhen=99
+diskMaxUsedSpaceRatio=95
+autoCreateTopicEnable=true
+messageDelayLevel=1s 2s 5s
+"""
+
+
+def java(version: str, home: Path, program: str, *words: str) -> list[str]:
+    """Return the command line of one of upstream's programs."""
+    oracle = prepare(version)
+    properties = {
+        "user.home": home,
+        "java.io.tmpdir": home,
+        "rocketmq.home.dir": home,
+        "logback.configurationFile": oracle / "logback.xml",
+        "rmq.logback.configurationFile": oracle / "logback.xml",
+        "rocketmq.client.logUseSlf4j": "true",
+        "user.timezone": "UTC",
+    }
+    named = [f"-D{name}={value}" for name, value in properties.items()]
+    classes = ["-cp", f"{oracle}/classes:{oracle}/lib/*"]
+    return ["java", "-Xmx768m", "-XX:+UseSerialGC", *_OPENED, *named, *classes, program, *words]
+
+
+@contextlib.contextmanager
+def cluster(version: str, directory: Path) -> Iterator[Path]:
+    """Start a name server and a broker; give the broker's store."""
+    home, store = directory / "home", directory / "store"
+    (home / "conf").mkdir(parents=True)
+    for name in ("namesrv", "broker", "tools"):
+        # 4.9 starts only with these.
+        shutil.copy(prepare(version) / "logback.xml", home / "conf" / f"logback_{name}.xml")
+    conf = directory / "broker.conf"
+    conf.write_text(f"{SETTINGS}storePathRootDir={store}\nstorePathCommitLog={store}/commitlog\n")
+    names_conf = directory / "names.conf"
+    names_conf.write_text("listenPort=9876\n")
+    programs = (
+        java(version, home, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(names_conf)),
+        java(version, home, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf)),
+    )
+    running = []
+    with (directory / "out").open("wb") as out:
+        try:
+            for program in programs:
+                running.append(subprocess.Popen(program, stdout=out, stderr=out))
+                time.sleep(1)
+            wait_for_broker()
+            yield store
+        finally:
+            for process in reversed(running):
+                process.terminate()
+            for process in running:
+                process.wait(60)
+
+
+def wait_for_broker() -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        with contextlib.suppress(rmqtool.RmqtoolError), rmqtool.connect(ADDRESS) as client:
+            if client.topics():
+                return
+        time.sleep(0.5)
+    raise TimeoutError("the broker did not register in 90 s")
+
+
+def printed(*words: object) -> tuple[int, str]:
+    """Run a command and return its status and output."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(out):
+        status = rmqtool_main([str(word) for word in words])
+    out.flush()
+    assert isinstance(out.buffer, io.BytesIO)
+    return status, out.buffer.getvalue().decode()
+
+
+def send_all(client: rmqtool.Cluster) -> int:
+    """Send messages of every kind, and return how many."""
+    count = 0
+    with client.producer(group="P", timeout=20) as producer:
+        futures = []
+        for number in range(MESSAGES):
+            body = bytes(range(256)) * (number % 40) + b"%d" % number
+            parts = {
+                "keys": f"key-{number}",
+                "tags": f"tag{number % 3}",
+                "properties": {"n": str(number), "é": "ü 汉字"},
+            }
+            futures.append(producer.send_async(TOPIC, body, **parts if number % 5 else {}))
+            count += 1
+            if len(futures) >= 1000:
+                for one in futures:
+                    assert one.result(30).status == "PUT_OK"
+                futures.clear()
+        for one in futures:
+            assert one.result(30).status == "PUT_OK"
+        for number in range(100):
+            assert len(producer.send_batch(TOPIC, [f"b{number}-{part}" for part in range(20)], tags="batch")) == 20
+            count += 20
+        ordered = [producer.send(TOPIC, f"o{number}", sharding_key="customer-7") for number in range(20)]
+        assert len({one.queue_id for one in ordered}) == 1
+        assert [one.queue_offset for one in ordered] == sorted(one.queue_offset for one in ordered)
+        producer.send(TOPIC, "later", delay_level=1)
+        count += 21
+    for outcome in ("commit", "rollback"):
+        status, _ = printed("produce", ADDRESS, "-t", TOPIC, f"tx {outcome}", "--tx", outcome, "-g", "P")
+        assert status == 0
+        count += outcome == "commit"
+    return count
+
+
+def topic_status(version: str, home: Path) -> dict[str, list[int]]:
+    """Return the bounds of the queues as mqadmin prints them."""
+    words = ("topicStatus", "-n", NAMES, "-t", TOPIC)
+    run = subprocess.run(
+        java(version, home, "org.apache.rocketmq.tools.command.MQAdminStartup", *words),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = re.findall(r"^broker-a\s+(\d+)\s+(\d+)\s+(\d+)", run.stdout, re.MULTILINE)
+    return {queue: [int(least), int(most)] for queue, least, most in rows}
+
+
+def life(version: str, directory: Path) -> dict[str, Any]:
+    """Live, and return what was seen."""
+    seen: dict[str, Any] = {}
+    with cluster(version, directory) as store:
+        with rmqtool.connect(ADDRESS) as client:
+            client.topic("create", TOPIC, queues=QUEUES)
+            wait_for_route(client)
+            seen["sent"] = send_all(client)
+            time.sleep(3)
+            seen["info"] = client.info()
+            message = next(iter(client.scan(topics=TOPIC, tags="tag1", limit=1)))
+            asked = (message["offsetMsgId"], message["uniqKey"], message["keys"], f"@{message['commitLogOffset']}")
+            seen["found"] = [
+                message["commitLogOffset"] in [one["commitLogOffset"] for one in client.query(str(what))["messages"]]
+                for what in asked
+            ]
+        seen["mqadmin"] = topic_status(version, directory / "home")
+        begun = time.monotonic()
+        status, found = printed("cat", ADDRESS, "--jsonl")
+        seen["seconds"] = time.monotonic() - begun
+        expected_status, expected = printed("cat", store, "--jsonl")
+        seen["statuses"] = [status, expected_status]
+        lines, wanted = found.splitlines(), expected.splitlines()
+        seen["lines"] = len(lines)
+        seen["topic"] = sum(f'"topic": "{TOPIC}"' in line for line in lines)
+        # The broker's own services go on writing while both are read.
+        seen["same"] = lines == wanted[: len(lines)]
+        seen["different"] = [pair for pair in zip(lines, wanted, strict=False) if pair[0] != pair[1]][:1]
+        seen["more"] = len(wanted) - len(lines)
+    return seen
+
+
+def wait_for_route(client: rmqtool.Cluster) -> None:
+    for _ in range(50):
+        with contextlib.suppress(rmqtool.RmqtoolError):
+            if len(client.run(client.connections.routes.find(TOPIC)).write_queues) == QUEUES:
+                return
+        time.sleep(0.2)
+    raise TimeoutError("the topic has no route")
+
+
+if __name__ == "__main__":
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    Path(sys.argv[3]).write_text(json.dumps(life(sys.argv[1], Path(sys.argv[2]))))

@@ -1,0 +1,50 @@
+"""Our client and real brokers: what it sends is stored, and what it reads is what their files hold, line for line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.live_cluster import QUEUES, TOPIC
+
+pytestmark = pytest.mark.conformance
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
+def test_a_life_with_a_real_broker(version: str, real_classes: Callable[[str], None], tmp_path: Path) -> None:
+    real_classes(version)
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        pytest.skip("a network of its own needs unshare and ip")
+    out = tmp_path / "seen.json"
+    command = [
+        "unshare",
+        "-Urn",
+        sys.executable,
+        "-m",
+        "tests.conformance.live_cluster",
+        version,
+        tmp_path / "run",
+        out,
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    seen = json.loads(out.read_text())
+    bounds = {
+        number: [one["minOffset"], one["maxOffset"]] for number, one in seen["info"]["topics"][TOPIC]["queues"].items()
+    }
+    assert bounds == seen["mqadmin"]
+    assert len(bounds) == QUEUES
+    assert seen["info"]["brokers"]["broker-a"]["version"] == version
+    assert sum(most - least for least, most in bounds.values()) == seen["sent"] == seen["topic"]
+    assert seen["found"] == [True] * 4
+    assert seen["statuses"] == [0, 0]
+    assert seen["different"] == [], "cat of the cluster prints what cat of the store prints"
+    assert seen["same"]
+    assert seen["lines"] > seen["sent"]
+    assert seen["more"] < 50
