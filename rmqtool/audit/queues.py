@@ -22,6 +22,7 @@ from rmqtool.store.segments import SegmentQueue
 
 # Read a whole span of a queue if it has at most this many times the entries that are needed.
 _SPARSE = 4
+# Entries that are read and compared at once.
 _READ_AT_ONCE = 1 << 16
 # Records named for one run of entries that differ in the same way; the rest is counted.
 NAMED = 4096

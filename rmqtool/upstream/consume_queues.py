@@ -361,8 +361,11 @@ class ConsumeQueueStore:
         numbers = np.flatnonzero(batch.has_unit[first:last]) + first
         keys = batch.queue_keys[numbers].tolist()
         queues: dict[ConsumeQueue, int] = {}
-        # Two names may belong to one queue: bytes that are not UTF-8 decode to the same text.
-        code_of = {key: queues.setdefault(self._of(batch.queue_of(key)), len(queues)) for key in dict.fromkeys(keys)}
+        # Two keys may be of one queue: bytes that are not UTF-8 decode to the same text.
+        code_of = {
+            key: queues.setdefault(self.find_or_create(*batch.queue_of(key)), len(queues))
+            for key in dict.fromkeys(keys)
+        }
         codes = np.fromiter(map(code_of.__getitem__, keys), np.int64, len(keys))
         numbers = numbers[np.argsort(codes, kind="stable")]
         edges = [0, *np.cumsum(np.bincount(codes, minlength=len(queues))).tolist()]

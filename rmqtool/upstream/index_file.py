@@ -21,7 +21,6 @@ from rmqtool.upstream.batches import Batch
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.checkpoint import Checkpoint
 from rmqtool.upstream.files import StoreFiles
-from rmqtool.upstream.index_counts import count_index_texts
 from rmqtool.upstream.settings import StartSettings
 
 _HEADER = layouts.INDEX_HEADER
@@ -210,19 +209,15 @@ class IndexService:
             return
         if message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLBACK:
             return
-        texts: list[str] = []
-        if self._contents:
-            texts = list(iter_index_texts(message, self._settings.rules))
-            left = len(texts)
-        else:
-            left = count_index_texts(message.raw_properties, tags=self._settings.rules.tag_entries)
+        texts = list(iter_index_texts(message, self._settings.rules))
+        left = len(texts)
         while left:
             while file.is_full:
                 self._log.warn(broker_log.INDEX_OVER_CAPACITY)
                 self._log.warn(broker_log.INDEX_FULL)
                 file = self._current(checkpoint)
             entries = min(left, self._settings.index_entries - file.index_count)
-            file.add(message, entries, texts[:entries])
+            file.add(message, entries, texts[:entries] if self._contents else ())
             del texts[:entries]
             left -= entries
 
@@ -238,7 +233,7 @@ class IndexService:
             return first
         offsets = batch.physical_offsets[first:last]
         begin = first + int(np.searchsorted(offsets, file.end_phy_offset))
-        texts = batch.index_texts(self._settings.rules.tag_entries)[begin:last]
+        texts = batch.index_texts[begin:last]
         sums = np.cumsum(texts)
         end = begin + int(np.searchsorted(sums, self._settings.index_entries - file.index_count))
         indexed = np.flatnonzero(texts[: end - begin])

@@ -10,15 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import HOST_BITS, MESSAGE_MAGIC_V1
+from rmqtool.formats.codes import HOST_BITS
 from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.dispatch import has_queue_unit
-from rmqtool.formats.java import crc31, encode_text, parse_long
+from rmqtool.formats.java import crc31, parse_long
 from rmqtool.formats.properties import MAX_PROPERTIES_LENGTH
 from rmqtool.upstream.consume_queues import ConsumeQueue
 from rmqtool.upstream.files import StoreView
-from rmqtool.upstream.index_counts import find_starts, gather, gather_field, stand_at
 from rmqtool.upstream.startup import MessageStore
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.int64]
-    Octets = NDArray[np.uint8]
     Flags = NDArray[np.bool_]
+
 # Entries that are read, or skipped, at once.
 _BLOCK = 4096
 _PREFIX = layouts.MESSAGE_PREFIX_V4V4
@@ -125,43 +124,31 @@ class UnitsWithin:
         import numpy as np
 
         units = np.searchsorted(self._offsets, at + physical_offset)
-        inside = (units < len(self._offsets)) & (at <= len(data) - _LONGEST_PREFIX.size)
+        inside = units < len(self._offsets)
         inside[inside] = self._offsets[units[inside]] == at[inside] + physical_offset
-        candidates = np.flatnonzero(inside)
-        matches = self._matches(np.frombuffer(data, dtype=np.uint8), at[candidates], units[candidates])
         rest = np.ones(len(at), dtype=bool)
-        rest[candidates[matches]] = False
+        candidates = np.flatnonzero(inside)
+        while len(candidates):
+            # The columns end at the first candidate that is not a whole record.
+            matches = self._matches(data, at[candidates], units[candidates])
+            rest[candidates[: len(matches)][matches]] = False
+            candidates = candidates[len(matches) + 1 :]
         return [int(start) for start in at[rest]]
 
-    def _matches(self, octets: Octets, at: Numbers, units: Numbers) -> Flags:
-        """Compare records with the entries that point to them, all at once: size, queue and topic."""
+    def _matches(self, data: bytes, at: Numbers, units: Numbers) -> Flags:
+        """Compare records with the entries that point to them: size, queue and topic."""
         import numpy as np
 
-        prefix_sizes = np.array([PREFIXES[bits << 4].size for bits in range(4)], dtype=np.int64)
-        queue_ids = np.array([queue.queue_id for queue in self._queues], dtype=np.int64)
-        names = [encode_text(queue.topic) for queue in self._queues]
-        topic_lengths = np.array([len(name) for name in names], dtype=np.int64)
-        topics = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        topic_nos = np.array([topics[name] for name in names], dtype=np.int64)
-        wanted = self._queue_nos[units]
-        body_at = at + prefix_sizes[gather_field(octets, at, _PREFIX, "sys_flag") >> 4 & 3]
-        length_at = body_at + gather(octets, body_at - layouts.INT.size, layouts.INT)
-        matches: Flags = (
-            (gather_field(octets, at, _PREFIX, "total_size") == self._sizes[units])
-            & (gather_field(octets, at, _PREFIX, "queue_id") == queue_ids[wanted])
-            & (length_at >= body_at)
-            & (length_at < len(octets) - topic_lengths[wanted] - layouts.SHORT.size)
-        )
-        length_at[~matches] = 0
-        v1 = gather_field(octets, at, _PREFIX, "magic") == MESSAGE_MAGIC_V1
-        lengths = np.where(v1, octets[length_at], gather(octets, length_at, layouts.SHORT))
-        matches &= lengths == topic_lengths[wanted]
-        topic_at = length_at + np.where(v1, 1, layouts.SHORT.size)
-        wanted_topics = topic_nos[wanted]
-        for name, number in topics.items():
-            rows = np.flatnonzero(matches & (wanted_topics == number))
-            if len(rows):
-                matches[rows] = stand_at(octets, topic_at[rows], name)
+        from rmqtool.columns.records import decode_records
+
+        records, _ = decode_records(data, at)
+        units = units[: len(records)]
+        queues = [self._queues[number] for number in self._queue_nos[units].tolist()]
+        topics = records.topics
+        matches: Flags = records.column("total_size") == self._sizes[units]
+        matches &= records.column("queue_id") == np.array([queue.queue_id for queue in queues], np.int64)
+        names = [topics.values[code] for code in topics.codes.tolist()]
+        matches &= np.array([queue.topic == name for queue, name in zip(queues, names, strict=True)], np.bool_)
         return matches
 
 
@@ -216,6 +203,8 @@ def iter_whole_records(files: StoreView, file: LogFile, begin: int, end: int) ->
 def _starts(data: bytes, end: int) -> Numbers:
     """Return where a record could begin before ``end``."""
     import numpy as np
+
+    from rmqtool.columns.starts import find_starts
 
     found = find_starts(np.frombuffer(data, np.uint8))
     return found[: int(np.searchsorted(found, end))]

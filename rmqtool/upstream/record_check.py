@@ -18,7 +18,7 @@ from rmqtool.formats.properties import CRC_BLOCK_LENGTH
 from rmqtool.formats.property_names import DELAY, DUP_INFO, PROPERTY_CRC32
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.upstream import broker_log
-from rmqtool.upstream.batches import Batch, walk
+from rmqtool.upstream.batches import Batch, read_batch
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.settings import StartSettings
 
@@ -67,6 +67,8 @@ class SegmentWindow:
         self._read = read
         self.start = 0
         self.data = b""
+        # Where records are looked for in batches again, after a batch with too few.
+        self.next_batch = 0
 
     def slide(self, at: int, length: int) -> None:
         """Read at least ``length`` bytes from ``at`` into memory."""
@@ -151,15 +153,16 @@ class RecordCheck:
 
         Bytes after ``limit`` are not part of the log, even if they are sound records.
         """
-        if not self._plain:
+        if not self._plain or at < window.next_batch:
             return None
         if not 0 <= at - window.start <= len(window.data) - _BATCH_LEAST:
             window.slide(at, min(limit - at, _BATCH_MOST))
         end = min(limit - window.start, len(window.data))
-        starts = walk(window.data, at - window.start, end, self._magics)
-        if len(starts) < _BATCH_FEWEST:
+        batch = read_batch(window.data, at - window.start, end, self._magics, self._settings.rules)
+        if len(batch) < _BATCH_FEWEST:
+            window.next_batch = at + _BATCH_LEAST
             return None
-        return Batch(window.data, starts, self._settings.rules.multi_dispatch)
+        return batch
 
     def _allocate(self, total_size: int) -> None:
         if total_size > self._settings.largest_array:

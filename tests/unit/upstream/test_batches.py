@@ -1,4 +1,4 @@
-"""Where records begin, and what is cut out of their bytes: what one record after the other says."""
+"""The records of a batch are those of a walk from record to record."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import struct
 import numpy as np
 import pytest
 
-from rmqtool.upstream import batches, index_counts
-from rmqtool.upstream.batches import walk
-from rmqtool.upstream.index_counts import cut_out, find_starts
+from rmqtool.columns import starts
+from rmqtool.columns.starts import find_starts
+from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.dispatch import rules_of
+from rmqtool.upstream.batches import read_batch
 from tests.support.builders import blank, record
 
 V1, V2 = 0xDAA320A7, 0xDAA320AB
@@ -49,35 +51,30 @@ def a_log(dice: random.Random, embedded: float) -> bytes:
 @pytest.mark.parametrize("magics", [(V1,), (V1, V2)], ids=["4.9", "5.x"])
 @pytest.mark.parametrize("embedded", [0.0, 0.02, 0.5], ids=["plain", "few", "many"])
 @pytest.mark.parametrize("seed", range(30))
-def test_a_walk_goes_from_record_to_record(seed, embedded, magics, monkeypatch):
-    """Also where what it jumps over looks like records, and whichever way it goes about it."""
+def test_a_batch_goes_from_record_to_record(seed, embedded, magics):
+    """Also where bodies look like records."""
     dice = random.Random(seed)
-    monkeypatch.setattr(batches, "_SAMPLE", 2)
-    monkeypatch.setattr(batches, "_FEWEST_PER_BREAK", dice.choice((1, 16)))
     data = a_log(dice, embedded)
     at = next((number for number in range(60) if data[number + 4 : number + 7] == b"\xda\xa3\x20"), 0)
     for end in (len(data), max(len(data) - dice.randrange(200), at), at + dice.randrange(len(data) - at + 1)):
-        assert list(walk(data, at, end, magics)) == hops(data, at, end, magics)
+        found = list(read_batch(data, at, end, magics, rules_of("5.3.3", ())).starts)
+        due = hops(data, at, end, magics)
+        assert found == due[: len(found)]
+        assert len(found) == len(due) or not is_whole(data, due[len(found)])
+
+
+def is_whole(data: bytes, at: int) -> bool:
+    """Return whether the parts of a record add up to its size."""
+    return isinstance(decode_record(data, at), Message)
 
 
 @pytest.mark.parametrize("where", range(40, 60))
 def test_every_place_where_a_record_could_begin_is_found(where, monkeypatch):
     """However the places lie in what is looked through at once; the last is one where a size and a magic fit."""
-    monkeypatch.setattr(index_counts, "_BLOCK", 16)
+    monkeypatch.setattr(starts, "_BLOCK", 16)
     data = bytearray(b"\xda\xa3\x20" * 40)
     for at in (0, where, len(data) - 8):
         struct.pack_into(">I", data, at + 4, V2 if at == where else V1)
     found = find_starts(np.frombuffer(bytes(data), np.uint8))
     assert found.tolist() == [0, where, len(data) - 8]
     assert find_starts(np.frombuffer(bytes(data[:7]), np.uint8)).tolist() == []
-
-
-@pytest.mark.parametrize(
-    "spans",
-    [[], [(0, 3), (3, 6), (1, 4)], [(0, 3), (3, 5)], [(2, 2), (5, 5)], [(4, 0), (1, 2)], [(0, 9)]],
-    ids=["none", "of one length", "of several", "empty", "one ends before it begins", "all"],
-)
-def test_spans_are_cut_out_as_they_are(spans):
-    data = b"ab\0\0\xffcde\0"
-    columns = np.array(spans, np.int64).reshape(-1, 2)
-    assert cut_out(data, columns[:, 0], columns[:, 1]) == [data[begin:end] for begin, end in spans]
