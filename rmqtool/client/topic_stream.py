@@ -20,7 +20,7 @@ from rmqtool.columns.records import Records
 from rmqtool.filters.patterns import parse_patterns
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.response_codes import ResponseCode
-from rmqtool.formats.topics import PERM_READ
+from rmqtool.formats.topics import HALF_TOPIC, OP_HALF_TOPIC, PERM_READ
 from rmqtool.log.files import LogFile
 from rmqtool.log.order import Order
 from rmqtool.log.read import MOST_ROWS, Note, Part
@@ -60,6 +60,8 @@ async def find_queues(cluster: Cluster, selection: Selection) -> tuple[list[Mess
                 for number in range(config.read_queue_nums)
                 if selection.wants_queue(topic, number)
             ]
+    if HALF_TOPIC in topics and OP_HALF_TOPIC not in topics and selection.topics.matches(OP_HALF_TOPIC):
+        notes.append(Note(f"a 4.9 broker does not list {OP_HALF_TOPIC}: its messages are left out"))
     return queues, notes, unknown
 
 

@@ -102,6 +102,28 @@ def test_unread_messages_begin_at_the_offsets_of_the_group(
     assert "no committed offset in this cluster" in err
 
 
+def test_the_topic_that_a_4_9_broker_does_not_list_is_named(root: Path, run: Run) -> None:
+    """Found with a real 4.9.7 broker: it has queues of that topic, and no settings."""
+    hidden = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    peer = StorePeer(root)
+    whole = peer.plays[21]
+
+    def without(one: RemotingCommand) -> RemotingCommand:
+        answer = whole(one)
+        assert answer is not None
+        table = json.loads(answer.body)["topicConfigTable"]
+        assert table.pop(hidden)
+        return reply(one, body=json.dumps({"topicConfigTable": table}).encode())
+
+    peer.plays[21] = without
+    expected = [line for line in run("cat", root, "--jsonl")[1].splitlines() if f'"topic": "{hidden}"' not in line]
+    with in_thread(peer):
+        status, out, err = run("cat", f"rocketmq://{peer.address}", "--jsonl")
+        assert (status, out.splitlines()) == (0, expected)
+        assert f"does not list {hidden}: its messages are left out" in err
+        assert run("cat", f"rocketmq://{peer.address}", "-t", "T_fifo", "--jsonl")[2] == ""
+
+
 def test_a_topic_that_does_not_exist_is_said(address: str, run: Run) -> None:
     status, out, err = run("cat", address, "-t", "Nope")
     assert (status, out) == (1, "")

@@ -25,6 +25,8 @@ from rmqtool.cli import main as rmqtool_main
 from tests.conformance.oracle.packages import _OPENED, prepare
 
 NAMES = "127.0.0.1:9876"
+# A 4.9 broker has queues of it and no settings: no client can know that it is there.
+UNLISTED = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ADDRESS = f"rocketmq://{NAMES}"
 TOPIC, QUEUES, MESSAGES = "Orders", 8, 8_000
 SETTINGS = """brokerClusterName=DefaultCluster
@@ -147,13 +149,13 @@ def send_all(client: rmqtool.Cluster) -> int:
 def topic_status(version: str, home: Path) -> dict[str, list[int]]:
     """Return the bounds of the queues as mqadmin prints them."""
     words = ("topicStatus", "-n", NAMES, "-t", TOPIC)
-    run = subprocess.run(
-        java(version, home, "org.apache.rocketmq.tools.command.MQAdminStartup", *words),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rows = re.findall(r"^broker-a\s+(\d+)\s+(\d+)\s+(\d+)", run.stdout, re.MULTILINE)
+    command = java(version, home, "org.apache.rocketmq.tools.command.MQAdminStartup", *words)
+    rows: list[tuple[str, str, str]] = []
+    for _ in range(3):  # on a busy machine its own timeouts are too short
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        rows = re.findall(r"^broker-a\s+(\d+)\s+(\d+)\s+(\d+)", run.stdout, re.MULTILINE)
+        if rows:
+            break
     return {queue: [int(least), int(most)] for queue, least, most in rows}
 
 
@@ -179,7 +181,9 @@ def life(version: str, directory: Path) -> dict[str, Any]:
         seen["seconds"] = time.monotonic() - begun
         expected_status, expected = printed("cat", store, "--jsonl")
         seen["statuses"] = [status, expected_status]
-        lines, wanted = found.splitlines(), expected.splitlines()
+        hidden = f'"topic": "{UNLISTED}"' if version.startswith("4.") else None
+        lines = found.splitlines()
+        wanted = [line for line in expected.splitlines() if hidden is None or hidden not in line]
         seen["lines"] = len(lines)
         seen["topic"] = sum(f'"topic": "{TOPIC}"' in line for line in lines)
         # The broker's own services go on writing while both are read.

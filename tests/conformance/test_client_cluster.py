@@ -16,7 +16,7 @@ from tests.conformance.live_cluster import QUEUES, TOPIC
 pytestmark = pytest.mark.conformance
 
 
-@pytest.mark.parametrize("version", ["5.3.3", "5.4.0"])
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.4.0"])
 def test_a_life_with_a_real_broker(version: str, real_classes: Callable[[str], None], tmp_path: Path) -> None:
     real_classes(version)
     if shutil.which("unshare") is None or shutil.which("ip") is None:
