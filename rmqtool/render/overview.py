@@ -175,10 +175,18 @@ def _group_words(groups: Mapping[str, Any], own: Collection[str]) -> str:
         if group not in own
     ]
     count = f"{len(lags)}" + (f", and {len(groups) - len(lags)} of the broker's own" if len(lags) < len(groups) else "")
+    past = sum(
+        any(place["lag"] < 0 for queues in topics.values() for place in queues.values())
+        for group, topics in groups.items()
+        if group not in own
+    )
     lagging = sum(map(bool, lags))
-    if not lagging:
-        return f"{count}; no lag"
-    return f"{count}; {text.counted(lagging, 'lags', 'lag')} by {text.counted(sum(lags), 'message')} in total"
+    parts = [count]
+    if lagging:
+        parts.append(f"{text.counted(lagging, 'lags', 'lag')} by {text.counted(sum(lags), 'message')} in total")
+    if past:
+        parts.append(f"{past} with committed offsets past the end of a queue")
+    return "; ".join(parts if len(parts) > 1 else [count, "no lag"])
 
 
 def _verdict(output: Output, findings: list[Finding], next_command: str) -> Iterator[str]:

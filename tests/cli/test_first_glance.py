@@ -336,3 +336,12 @@ def test_a_copy_by_hard_links_is_named(writable_store, capsys):
             ("ST-LINK", "notice", "commitlog/00000000000000196608")
         ]
         assert found[0]["message"].startswith("2 files have other names outside the store (hard links)")
+
+
+def test_groups_whose_queues_are_gone_are_not_called_without_lag(writable_store, capsys):
+    root = writable_store("53-broker")
+    assert "past the end of a queue" not in run(capsys, "info", root)[1]
+    shutil.rmtree(root / "consumequeue")
+    (words,) = [line for line in run(capsys, "info", root)[1].splitlines() if line.startswith("groups ")]
+    assert "no lag" not in words
+    assert "with committed offsets past the end of a queue" in words
