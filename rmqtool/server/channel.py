@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, cast
 from rmqtool.broker.client_registry import Peer
 from rmqtool.engine.message import Host
 from rmqtool.formats.hosts import format_host, parse_address
+from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.remoting.answers import answer
 from rmqtool.remoting.command import ANSWER, ONEWAY, FrameError, RemotingCommand
 from rmqtool.remoting.frames import FrameDecoder, encode_frame
 
@@ -94,14 +96,20 @@ class Connection(StreamProtocol):
 
     def send(self, frame: RemotingCommand | bytes) -> None:
         """Send a frame at the end of this turn."""
+        data = frame if isinstance(frame, bytes) else encode_frame(frame)
         if not self._out:
             self._server.will_write(self)
-        self._out.append(frame if isinstance(frame, bytes) else encode_frame(frame))
+        self._out.append(data)
 
     def answer(self, command: RemotingCommand, frame: RemotingCommand | bytes) -> None:
         """Answer a request, unless its sender waits for no answer."""
-        if command.flag & (ANSWER | ONEWAY) != ONEWAY:
+        if command.flag & (ANSWER | ONEWAY) == ONEWAY:
+            return
+        try:
             self.send(frame)
+        except ValueError as error:
+            # The answer does not fit into a frame.
+            self.send(answer(command, ResponseCode.SYSTEM_ERROR, str(error)))
 
     def write(self) -> None:
         """Write what there is to send."""
