@@ -233,4 +233,25 @@ RECIPES: tuple[Recipe, ...] = (
             "A broker of the same version can take over this store at any time.",
         ),
     ),
+    (
+        "A broker for tests, or on a laptop",
+        (
+            "`rmqtool serve --memory --exec 'mvn test'` starts a name server and a broker at free ports, runs the "
+            "tests and exits with their status. JUnit and other tests find the name server in NAMESRV_ADDR, which the "
+            "Java client reads by itself. It needs no container and no JVM of its own.",
+            'With pytest, write `pytest_plugins = ["rmqtool.testing"]` in conftest.py: the fixture `rocketmq` has the '
+            "address in `rocketmq.names`.",
+            "`rmqtool init STORE` and `rmqtool serve STORE` keep the messages between runs. Clients connect to "
+            "127.0.0.1:9876, as to a real name server.",
+        ),
+    ),
+    (
+        "The broker does not start, and consumers need its messages",
+        (
+            "Keep the original: `rmqtool copy STORE NEW --salvage` writes every valid message to a new store. Then "
+            "`rmqtool serve NEW` lets the consumers of the broker read it.",
+            "After a crash that only tore the end of the log, `rmqtool serve STORE` recovers the store itself first, "
+            "and groups continue where they were.",
+        ),
+    ),
 )
