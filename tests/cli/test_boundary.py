@@ -46,6 +46,7 @@ ERRORS = [
     ("DatabaseUnopened", 3, "read-failed"),
     ("RowsUnread", 6, "read-failed"),
     ("StoreInUse", 4, "in-use"),
+    ("AddressTaken", 4, "address-taken"),
     ("Refused", 5, "refused"),
     ("WriteFailed", 7, "write-failed"),
     ("NoSpace", 7, "write-failed"),

@@ -42,6 +42,8 @@ COMMON = {
     "--as": None,
     "--conf": None,
 }
+# Of the commands that read or write a cluster, and of the two that put or copy messages.
+OF_SOME = {"--credentials": None, "--tls": None, "--retry-unknown": None, "--delay": None, "--on-error": None}
 
 
 def names_of(annotation: object) -> tuple[str, ...]:
@@ -56,7 +58,7 @@ def test_the_common_options_are_those_of_the_design_with_one_letter_each() -> No
             names = names_of(value)
             short = [name for name in names if not name.startswith("--")]
             found.setdefault(names[-1], set()).add(short[0] if short else None)
-    assert found == {name: {letter} for name, letter in COMMON.items()}
+    assert found == {name: {letter} for name, letter in (COMMON | OF_SOME).items()}
 
 
 def test_every_option_of_a_group_has_a_help_and_a_panel() -> None:

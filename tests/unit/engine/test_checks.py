@@ -32,7 +32,7 @@ def test_names_are_read() -> None:
 
 def test_every_check_is_named_by_a_test() -> None:
     named: set[str] = set()
-    for directory in (UNIT / "engine", UNIT / "filters"):
+    for directory in (UNIT / "engine", UNIT / "filters", UNIT / "formats"):
         for path in directory.glob("test_*.py"):
             if path != Path(__file__):
                 named |= named_checks(path.read_text(encoding="utf-8"))
