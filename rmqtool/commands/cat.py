@@ -28,9 +28,9 @@ class Which:
         str | None, typer.Option("--body-re", metavar="REGEX", help="Show only bodies that match REGEX.")
     ] = None
     unread: Annotated[bool, typer.Option("--unread", help="Read only what the group of -g has not consumed.")] = False
-    sample: Annotated[int | None, typer.Option("--sample", metavar="N", min=1, help="Show N at random.")] = None
+    sample: Annotated[int | None, typer.Option("--sample", metavar="N", min=1, help="Show N random messages.")] = None
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for new messages.")] = False
-    carve: Annotated[bool, typer.Option("--carve", help="Take STORE as any file, and search it for records.")] = False
+    carve: Annotated[bool, typer.Option("--carve", help="Search any file for records.")] = False
     limit: Limit = None
     order: Annotated[OrderBy, typer.Option("--order", metavar=_ORDERS, help="Order of the messages.")] = OrderBy.LOG
     count: Annotated[bool, typer.Option("--count", help="Print only the number; bodies are not checked.")] = False

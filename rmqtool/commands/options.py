@@ -173,7 +173,7 @@ AsNewVersion = Annotated[
 ]
 Conf = Annotated[
     list[str] | None,
-    _option("--conf", metavar="KEY=VALUE", panel=_BROKER, help="Set a setting of broker.conf; repeatable."),
+    _option("--conf", metavar="KEY=VALUE", panel=_BROKER, help="Override a setting of broker.conf; repeatable."),
 ]
 OnError = Annotated[
     Literal["skip", "stop"] | None,

@@ -191,9 +191,9 @@ COMMENTS: dict[str, int] = {
 }
 # Of what users read: words and subordinate clauses per sentence, and the share of sentences of more than 30 words.
 READABILITY: dict[str, tuple[float, float, float]] = {
-    "help": (9.0, 0.20, 0.01),
-    "findings": (13.5, 0.33, 0.01),
-    "messages": (8.0, 0.20, 0.01),
+    "help": (8.5, 0.16, 0.01),
+    "findings": (13.0, 0.30, 0.005),
+    "messages": (7.8, 0.17, 0.005),
 }
 # Documents: banned constructions that are left, and words per sentence.
 DOCUMENTS: dict[str, tuple[int, float]] = {
@@ -204,4 +204,6 @@ DOCUMENTS: dict[str, tuple[int, float]] = {
     "docs/contract.md": (0, 12.0),
     "docs/library.md": (0, 10.0),
     "docs/spark.md": (0, 12.5),
+    # Its lists have the first sentences of modules, without full stops.
+    "docs/tour.md": (11, 20.0),
 }
