@@ -26,10 +26,17 @@ from rmqtool.log.order import Order
 from rmqtool.log.read import MOST_ROWS, Note, Part
 from rmqtool.log.select import Selection
 from rmqtool.log.stream import Request
-from rmqtool.remoting.requests.offsets import QueryConsumerOffset, QueryConsumerOffsetAnswer
+from rmqtool.remoting.bodies.routes import TopicConfig
+from rmqtool.remoting.requests.offsets import (
+    GetMaxOffset,
+    GetMaxOffsetAnswer,
+    QueryConsumerOffset,
+    QueryConsumerOffsetAnswer,
+)
 
 # Bytes that are sorted at a time, and seconds that a broker may hold a pull back.
 _PIECE, _WAIT = 2 << 20, 15.0
+_ANY_CODE: Final = frozenset(map(int, ResponseCode))
 _OFFSET_CODES: Final = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)})
 
 
@@ -60,9 +67,27 @@ async def find_queues(cluster: Cluster, selection: Selection) -> tuple[list[Mess
                 for number in range(config.read_queue_nums)
                 if selection.wants_queue(topic, number)
             ]
-    if HALF_TOPIC in topics and OP_HALF_TOPIC not in topics and selection.topics.matches(OP_HALF_TOPIC):
-        notes.append(Note(f"a 4.9 broker does not list {OP_HALF_TOPIC}: its messages are left out"))
+    notes += [one async for one in _iter_unlisted(cluster, topics, selection)]
     return queues, notes, unknown
+
+
+async def _iter_unlisted(
+    cluster: Cluster, topics: Mapping[str, Mapping[str, TopicConfig]], selection: Selection
+) -> AsyncGenerator[Note, None]:
+    """Yield which topics of transactions have messages that cannot be pulled.
+
+    A 4.9 broker has settings of its half messages only after it has looked for old ones, a minute after its start,
+    and never of the other topic. It refuses pulls of a topic without settings, but says where a queue of it ends.
+    """
+    listed = {broker: topic for topic, brokers in topics.items() for broker in brokers}
+    for topic in (HALF_TOPIC, OP_HALF_TOPIC):
+        if not (selection.topics.matches(topic) and selection.wants_queue(topic, 0)):
+            continue
+        for broker in sorted(listed.keys() - topics.get(topic, {}).keys()):
+            request = GetMaxOffset(topic=topic, queue_id=0, bname=broker)
+            answer = await ask_queue(cluster, MessageQueue(listed[broker], broker, 0), request, accept=_ANY_CODE)
+            if answer.code == ResponseCode.SUCCESS and (GetMaxOffsetAnswer.decode_answer(answer.ext).offset or 0) > 0:
+                yield Note(f"broker {broker} does not list {topic}: its messages are left out")
 
 
 async def plan_request(

@@ -120,7 +120,7 @@ def test_the_topic_that_a_4_9_broker_does_not_list_is_named(root: Path, run: Run
     with in_thread(peer):
         status, out, err = run("cat", f"rocketmq://{peer.address}", "--jsonl")
         assert (status, out.splitlines()) == (0, expected)
-        assert f"does not list {hidden}: its messages are left out" in err
+        assert f"broker broker-a does not list {hidden}: its messages are left out" in err
         assert run("cat", f"rocketmq://{peer.address}", "-t", "T_fifo", "--jsonl")[2] == ""
 
 

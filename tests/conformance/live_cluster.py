@@ -25,8 +25,8 @@ from rmqtool.cli import main as rmqtool_main
 from tests.conformance.oracle.packages import _OPENED, prepare
 
 NAMES = "127.0.0.1:9876"
-# A 4.9 broker has queues of it and no settings: no client can know that it is there.
-UNLISTED = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+# A 4.9 broker has queues of them, and settings of the first one only after a minute: no client can read them before.
+UNLISTED = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
 ADDRESS = f"rocketmq://{NAMES}"
 TOPIC, QUEUES, MESSAGES = "Orders", 8, 8_000
 SETTINGS = """brokerClusterName=DefaultCluster
@@ -169,6 +169,7 @@ def life(version: str, directory: Path) -> dict[str, Any]:
             seen["sent"] = send_all(client)
             time.sleep(3)
             seen["info"] = client.info()
+            hidden = [f'"topic": "{one}"' for one in UNLISTED if one not in seen["info"]["topics"]]
             message = next(iter(client.scan(topics=TOPIC, tags="tag1", limit=1)))
             asked = (message["offsetMsgId"], message["uniqKey"], message["keys"], f"@{message['commitLogOffset']}")
             seen["found"] = [
@@ -181,9 +182,9 @@ def life(version: str, directory: Path) -> dict[str, Any]:
         seen["seconds"] = time.monotonic() - begun
         expected_status, expected = printed("cat", store, "--jsonl")
         seen["statuses"] = [status, expected_status]
-        hidden = f'"topic": "{UNLISTED}"' if version.startswith("4.") else None
+        seen["hidden"] = len(hidden)
         lines = found.splitlines()
-        wanted = [line for line in expected.splitlines() if hidden is None or hidden not in line]
+        wanted = [line for line in expected.splitlines() if not any(one in line for one in hidden)]
         seen["lines"] = len(lines)
         seen["topic"] = sum(f'"topic": "{TOPIC}"' in line for line in lines)
         # The broker's own services go on writing while both are read.
