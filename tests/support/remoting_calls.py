@@ -11,7 +11,7 @@ _TIMEOUT = 10
 
 
 def ask(address: str, request: RemotingCommand) -> RemotingCommand:
-    """Return the answer of whoever listens at ``address``."""
+    """Return the answer of the server that listens at ``address``."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), _TIMEOUT) as connection, connection.makefile("rb") as answers:
         connection.sendall(encode_frame(request))
