@@ -79,7 +79,7 @@ def mend(store: Place, *, progress: Progress | None = None) -> Mended:
 
     named, bar = store_of(store), progress or NoProgress()
     require_whole(named, "recover", _WHOLE)
-    with named.reopen() as opened:
+    with named.reopen_without_queues() as opened:
         bar.start("recover", sum(segment.size for segment in opened.commit_log), "bytes")
         report = _recover(opened, bar.advance)
         bar.finish()

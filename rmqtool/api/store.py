@@ -114,16 +114,20 @@ class Store:
 
         return open_store(path or self.path, version=self.as_version, assignments=self.assignments)
 
-    def located(self) -> tuple[str, StoreConfig]:
-        """Return root and settings of a store that will be opened for writing.
+    def reopen_without_queues(self) -> OpenStore:
+        """Open a store that will be opened for writing: only its settings and its log are listed.
 
-        Opening for writing lists the whole store. Here queues and index are left out: settings do not depend on them.
+        A writer lists the whole store under the lock. Settings do not depend on queues and index.
         """
         from rmqtool.formats.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX
         from rmqtool.store.open import open_store
 
         derived = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX)
-        with open_store(self.path, version=self.as_version, assignments=self.assignments, without=derived) as store:
+        return open_store(self.path, version=self.as_version, assignments=self.assignments, without=derived)
+
+    def located(self) -> tuple[str, StoreConfig]:
+        """Return root and settings of a store that will be opened for writing."""
+        with self.reopen_without_queues() as store:
             return store.root, store.config
 
     @contextmanager

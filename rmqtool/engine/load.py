@@ -200,10 +200,17 @@ def read_state(
     config: StoreConfig,
     directories: Sequence[LogDirectory],
     read_only: Sequence[tuple[str, ReadableFileSystem]] = (),
+    *,
+    writes_configuration: bool = False,
 ) -> StoreState:
-    """Return the state of a store that was closed cleanly; refuse any other store."""
+    """Return the state of a store that was closed cleanly; refuse any other store.
+
+    With ``writes_configuration`` topics, groups and offsets must be in files, too.
+    """
     where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in directories]
     listing = list_store(files, [*where, *read_only])
+    if writes_configuration:
+        refuse_databases(listing)
     refuse_unsupported(listing, config)
     refuse_linked(listing)
     require_closed(listing)

@@ -23,7 +23,7 @@ from rmqtool.engine.consume_queue import AnyQueue
 from rmqtool.engine.dispatch import Listener
 from rmqtool.engine.health import Condition, RunningFlag
 from rmqtool.engine.interrupts import INTERRUPTS, to_the_end
-from rmqtool.engine.load import StoreState, mark_closed, mark_open, read_state, refuse_databases, without_log
+from rmqtool.engine.load import StoreState, mark_closed, mark_open, read_state, without_log
 from rmqtool.engine.message import Host, NewMessage, PutStatus
 from rmqtool.engine.parts import Engine, Setup, build, log_directories, read_only_directories
 from rmqtool.engine.put import PutTicket, refused
@@ -45,7 +45,7 @@ from rmqtool.files.filesystem import Closable, make_directories
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import paths
 from rmqtool.formats.paths import ABORT
-from rmqtool.store.listing import list_store, lock_store
+from rmqtool.store.listing import lock_store
 
 # Flags after which the next start must recover.
 _UNSOUND = RunningFlag.LOGICS_QUEUE_ERROR | RunningFlag.INDEX_FILE_ERROR
@@ -113,9 +113,6 @@ class FirstChange:
 
 # Write queued tickets once this many are waiting.
 _WINDOW = 512
-# Large directories in which there is no database of topics, groups or offsets.
-_NO_CONFIGURATION = frozenset({paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX})
-
 # The largest slab; the smallest batch for which columns pay; and the messages after which numpy is worth importing.
 _SLAB, _LEAST_FOR_SLAB, _LEAST_TO_LOAD = 8192, 128, 4096
 # Puts continue while the queues cannot be written, until the undispatched log has this many bytes.
@@ -213,7 +210,13 @@ class MessageStore:
             raise without_log(setup.files, setup.config)
         lock: Closable = lock_store(setup.files, directories) if held is None else _Lent()
         try:
-            state = read_state(setup.files, setup.config, directories, read_only_directories(setup))
+            state = read_state(
+                setup.files,
+                setup.config,
+                directories,
+                read_only_directories(setup),
+                writes_configuration=setup.writes_configuration,
+            )
             engine = build(setup, state, directories)
             try:
                 store = cls(setup, engine, lock, state)
@@ -589,7 +592,8 @@ class MessageStore:
 @contextmanager
 def opened_at(root: str, config: StoreConfig) -> Iterator[MessageStore]:
     """Open the store of a broker in a directory of this machine, and close it."""
-    with PosixWritableFileSystem(root) as files:
-        refuse_databases(list_store(files, (), without=_NO_CONFIGURATION))
-        with MessageStore.open(Setup(files, config)) as store:
-            yield store
+    with (
+        PosixWritableFileSystem(root) as files,
+        MessageStore.open(Setup(files, config, writes_configuration=True)) as store,
+    ):
+        yield store

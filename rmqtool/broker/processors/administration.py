@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from rmqtool.broker.client_registry import Client
+from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.queries import stored_at
+from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import Version
 from rmqtool.errors import Refused, UsageError
 from rmqtool.formats.codes import is_since
@@ -57,9 +59,16 @@ def put_topic(broker: Broker, asked: Asked) -> RemotingCommand:
     }
     if broker.config.version is not Version.V4_9:
         settings["order"] = header.order
-    change = broker.topics.create if broker.topics.find(header.topic) is None else broker.topics.alter
+    return _put(broker, asked, broker.topics, header.topic, settings)
+
+
+def _put(
+    broker: Broker, asked: Asked, table: TopicConfigs | SubscriptionGroups, name: str, settings: dict[str, Any]
+) -> RemotingCommand:
+    """Create an entry of a table, or change its settings."""
+    change = table.create if table.find(name) is None else table.alter
     try:
-        change(header.topic, **settings)
+        change(name, **settings)
     except (UsageError, Refused) as error:
         return answer(asked.command, _invalid(broker), error.message)
     return answer(asked.command)
@@ -131,12 +140,7 @@ def put_group(broker: Broker, asked: Asked) -> RemotingCommand:
     """Create a group, or change its settings."""
     given = SubscriptionGroupConfig.decode(asked.command.body)
     settings = {given.fields[name].wire: value for name, value in given.given.items() if name != "group_name"}
-    change = broker.groups.create if broker.groups.find(given.group_name) is None else broker.groups.alter
-    try:
-        change(given.group_name, **settings)
-    except (UsageError, Refused) as error:
-        return answer(asked.command, _invalid(broker), error.message)
-    return answer(asked.command)
+    return _put(broker, asked, broker.groups, given.group_name, settings)
 
 
 def get_group(broker: Broker, asked: Asked) -> RemotingCommand:
