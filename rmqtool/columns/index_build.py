@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rmqtool.columns.compiled import hung
 from rmqtool.columns.gather import Ints
 from rmqtool.formats import layouts
+from rmqtool.formats.index import slot_of
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.layouts import IndexHeader
 
@@ -106,7 +107,7 @@ def _link(
     not there yet is empty too.
     """
     count = len(key_hashes)
-    keyed = (key_hashes % np.int64(len(all_slots))) << 32 | np.arange(count)
+    keyed = slot_of(key_hashes, np.int64(len(all_slots))) << 32 | np.arange(count)
     keyed.sort()
     slots, order = keyed >> 32, keyed & 0xFFFFFFFF
     begins_chain = np.append(True, slots[1:] != slots[:-1])

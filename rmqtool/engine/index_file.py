@@ -62,7 +62,7 @@ class IndexFileWriter:
         """Add an entry; the file must not be full."""
         old = self.header
         number = max(old.index_count, _FIRST)
-        slot = key_hash % self.geometry.slots
+        slot = index.slot_of(key_hash, self.geometry.slots)
         previous = self.slot(slot)
         seconds = index.time_diff(store_timestamp, old.begin_timestamp)
         self._entries.append(_encode_entry(key_hash, physical_offset, seconds, previous))

@@ -1,4 +1,4 @@
-"""Index files: a hash table from keys to physical offsets. Big-endian.
+"""Index files: a hash table from keys to physical offsets; a key's hash, its slot, its entry. Big-endian.
 
 Header (40 bytes), S slots of 4 bytes, I entries of 20 bytes; entry 0 is never written::
 
@@ -16,6 +16,8 @@ Upstream: ``IndexHeader`` and ``IndexFile`` of ``store/index``.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from rmqtool.formats import layouts
 from rmqtool.formats.java import INT_MAX, int64, string_hash
@@ -48,8 +50,16 @@ def key_hash(text: str) -> int:
     return hashed if hashed <= INT_MAX else 0
 
 
+def slot_of(hashed: Any, slots: Any) -> Any:
+    """Return the slot of a ``key_hash`` in a file with ``slots`` slots, for one hash or for a column of them.
+
+    No hash is negative, so this is Java's ``%`` too.
+    """
+    return hashed % slots
+
+
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """Return the seconds in an entry for a message stored at ``store_timestamp``, bounded as upstream bounds them."""
+    """Return the seconds in an entry for a message stored at ``store_timestamp``: 0 to the largest ``int``."""
     if begin_timestamp <= 0:
         return 0
     return min(max(int64(store_timestamp - begin_timestamp) // 1000, 0), INT_MAX)

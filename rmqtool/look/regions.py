@@ -560,7 +560,7 @@ def _entry_regions(opened: IndexFile) -> Iterator[Region]:
 def _index_entry_region(opened: IndexFile, data: bytes, at: int, base: int, index_no: int) -> Region:
     region = unit_region(layouts.INDEX_ENTRY, data, at, base, "entry", f"entry {index_no}")
     entry = layouts.INDEX_ENTRY.decode(data, at)
-    slot = f"slot {entry.key_hash % opened.geometry.slots}" if entry.key_hash >= 0 else None
+    slot = f"slot {index.slot_of(entry.key_hash, opened.geometry.slots)}" if entry.key_hash >= 0 else None
     children = explain(
         region.children,
         keyHash=(slot, entry.key_hash >= 0),

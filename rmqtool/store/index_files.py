@@ -69,7 +69,7 @@ class IndexFile:
 
         A link to a newer entry ends the chain, so a damaged file cannot cause an endless loop.
         """
-        index_no = self.slot(key_hash % self.geometry.slots)
+        index_no = self.slot(index.slot_of(key_hash, self.geometry.slots))
         while index_no > 0:
             entry = self.entry(index_no)
             if entry is None:
@@ -167,7 +167,7 @@ def ends_home(opened: IndexFile) -> bool:
     entry = opened.entry(last) if last else None
     if entry is None or entry.key_hash < 0 or entry.phy_offset != opened.header.end_phy_offset:
         return False
-    return opened.slot(entry.key_hash % opened.geometry.slots) == last
+    return opened.slot(index.slot_of(entry.key_hash, opened.geometry.slots)) == last
 
 
 def hashes_home(opened: IndexFile) -> bool:
@@ -184,10 +184,11 @@ def _is_home(opened: IndexFile, index_no: int) -> bool:
     entry = opened.entry(index_no)
     if entry is None or entry.key_hash < 0 or not 0 <= entry.prev_index < index_no:
         return False
-    slot = entry.key_hash % opened.geometry.slots
+    slots = opened.geometry.slots
+    slot = index.slot_of(entry.key_hash, slots)
     head = opened.slot(slot)
     newest = opened.entry(head) if head >= index_no else None
-    return newest is not None and newest.key_hash >= 0 and newest.key_hash % opened.geometry.slots == slot
+    return newest is not None and newest.key_hash >= 0 and bool(index.slot_of(newest.key_hash, slots) == slot)
 
 
 def iter_links(opened: IndexFile, key_hash: int) -> Iterator[Chain | Flaw]:
@@ -196,7 +197,7 @@ def iter_links(opened: IndexFile, key_hash: int) -> Iterator[Chain | Flaw]:
     A chain leads to older entries of the same slot. Anything else is a flaw, so there is no endless loop.
     """
     slots, next_index_no = opened.geometry.slots, opened.next_index_no
-    slot = key_hash % slots
+    slot = index.slot_of(key_hash, slots)
     place = index.slot_offset(slot)
     data = opened.file.pread(index.SLOT_SIZE, place)
     index_no: int = layouts.INDEX_SLOT.unpack_from(data)[0] if len(data) == index.SLOT_SIZE else 0
@@ -211,7 +212,7 @@ def iter_links(opened: IndexFile, key_hash: int) -> Iterator[Chain | Flaw]:
             return
         place = index.entry_offset(slots, index_no)
         entry = opened.entry(index_no)
-        if entry is None or entry.key_hash < 0 or entry.key_hash % slots != slot:
+        if entry is None or entry.key_hash < 0 or index.slot_of(entry.key_hash, slots) != slot:
             yield Flaw(
                 "IX-WRONG", f"entry {index_no} is in the chain of slot {slot}, but its hash belongs to another", place
             )

@@ -14,7 +14,16 @@ from rmqtool.formats import layouts, paths
 from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import iter_index_texts
-from rmqtool.formats.index import HEADER_SIZE, SLOT_SIZE, entry_offset, file_size, key_hash, slot_offset, time_diff
+from rmqtool.formats.index import (
+    HEADER_SIZE,
+    SLOT_SIZE,
+    entry_offset,
+    file_size,
+    key_hash,
+    slot_of,
+    slot_offset,
+    time_diff,
+)
 from rmqtool.formats.java import parse_long
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.batches import Batch
@@ -121,7 +130,7 @@ class IndexFile:
         entries = bytearray()
         for pending in self._pending:
             hashed = key_hash(pending.text)
-            slot = hashed % self._settings.index_slots
+            slot = slot_of(hashed, self._settings.index_slots)
             previous = slots[slot]
             if previous <= 0 or previous > number:
                 previous = 0

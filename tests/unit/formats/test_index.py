@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from rmqtool.formats import index, layouts
@@ -56,7 +57,7 @@ def test_the_file_of_the_specification() -> None:
     assert index.file_size(slots, entries) == len(EXAMPLE_INDEX_FILE) == 192
     header = layouts.INDEX_HEADER.decode(EXAMPLE_INDEX_FILE)
     assert header == (1700000000123, 1700000005123, 1024, 1230, 2, 4)
-    slot = index.key_hash("TopicTest#order-1") % slots
+    slot = index.slot_of(index.key_hash("TopicTest#order-1"), slots)
     (newest,) = layouts.INDEX_SLOT.decode(EXAMPLE_INDEX_FILE, index.slot_offset(slot))
     assert newest == 3
     entry = layouts.INDEX_ENTRY.decode(EXAMPLE_INDEX_FILE, index.entry_offset(slots, newest))
@@ -64,6 +65,12 @@ def test_the_file_of_the_specification() -> None:
     assert index.time_diff(1700000005123, header.begin_timestamp) == entry.time_diff
     older = layouts.INDEX_ENTRY.decode(EXAMPLE_INDEX_FILE, index.entry_offset(slots, entry.prev_index))
     assert older == (1829193424, 1024, 0, 0)
+
+
+def test_the_slot_of_a_key_is_its_hash_modulo_the_slots() -> None:
+    assert index.slot_of(1829193424, 5_000_000) == 4193424
+    assert index.slot_of(0, 4) == 0
+    assert index.slot_of(np.array([5, 4, 2147483647], np.int32), np.int64(4)).tolist() == [1, 0, 3]
 
 
 def test_places_of_the_default_geometry() -> None:
