@@ -24,6 +24,8 @@ _LENGTH_SIZE = layouts.SHORT.size
 
 
 class BatchItem(NamedTuple):
+    """One message of a batch, as its producer made it. The topic is that of the whole batch; a broker adds the rest."""
+
     flag: int
     body: bytes
     raw_properties: bytes
@@ -55,6 +57,7 @@ def iter_batch_items(data: Buffer) -> Iterator[BatchItem | Flaw]:
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
+    """Return the body of a batch. Magic and checksum of each message are 0: a broker computes them as it stores it."""
     parts = []
     for item in items:
         size = _PREFIX.size + len(item.body) + _LENGTH_SIZE + len(item.raw_properties)

@@ -20,8 +20,9 @@ BITS = 112
 
 
 def bit_positions(group: str, topic: str, *, hashes: int = HASHES, bits: int = BITS) -> tuple[int, ...]:
-    """Return the bits of ``group``'s filter on ``topic``, in upstream's order. Some can be the same."""
+    """Return the bits of ``group``'s filter on ``topic``, in upstream's order. A bit can occur twice."""
     hashed = murmur_low64(encode_text(f"{group}#{topic}"))
+    # Guava makes all hashes from the two halves of one, and flips the bits of a negative one to get a position.
     step = hashed >> 32
     combined = (int32(hashed + i * step) for i in range(1, hashes + 1))
     return tuple((~word if word < 0 else word) % bits for word in combined)
@@ -37,9 +38,9 @@ def make_bit_map(groups: Iterable[tuple[int, ...]], *, bits: int = BITS) -> byte
 
 
 def may_match(bit_map: bytes, positions: tuple[int, ...], *, bits: int = BITS) -> bool:
-    """Return whether a broker evaluates the filter itself.
+    """Return False if the bit map proves that the filter with these bits does not match, so that it is not evaluated.
 
-    It does so too if the bit map does not have the expected length.
+    A bit map of another length proves nothing.
     """
     if len(bit_map) * 8 != bits:
         return True
@@ -54,7 +55,7 @@ _BLOCK = struct.Struct("<QQ")
 
 
 def murmur_low64(data: bytes) -> int:
-    """Return the low 64 bits of the hash of ``data``, unsigned."""
+    """Return the low 64 bits of MurmurHash3_x64_128 of ``data`` with seed 0, unsigned."""
     low = high = 0
     whole = len(data) - len(data) % _BLOCK.size
     for first, second in _BLOCK.iter_unpack(data[:whole]):
@@ -62,7 +63,7 @@ def murmur_low64(data: bytes) -> int:
         low = ((_rotate(low, 27) + high) * 5 + 0x52DCE729) & _MASK
         high ^= _stir_high(second)
         high = ((_rotate(high, 31) + low) * 5 + 0x38495AB5) & _MASK
-    # A word of zeros changes nothing, so a short tail can be filled up with zeros.
+    # The last bytes are a block that is filled up with zeros: a word of zeros does not change the hash.
     first, second = _BLOCK.unpack(data[whole:].ljust(_BLOCK.size, b"\0"))
     low = low ^ _stir_low(first) ^ len(data)
     high = high ^ _stir_high(second) ^ len(data)

@@ -14,13 +14,13 @@ from rmqtool.formats.java import crc31
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, encode_property_crc, find_property_crc
 
 QUARANTINE_TOPIC = b"RMQTOOL_QUARANTINE"
-# Every broker accepts a message of this size under any settings. A longer span becomes several records.
+# Every broker accepts a message of this size under any settings. Longer damage gets several bridges.
 LARGEST_SIZE = 4 << 20
 _LENGTHS = 3  # Bytes of two length fields: 1 of the topic, 2 of the properties
 
 
 def least_size(like: Message) -> int:
-    """Return the size of the smallest bridge beside the record ``like``."""
+    """Return the size of the smallest bridge beside the record ``like``: one with an empty body."""
     prefix = PREFIXES[_sys_flag(like) & HOST_BITS]
     return prefix.size + len(QUARANTINE_TOPIC) + _LENGTHS + (CRC_BLOCK_LENGTH if _has_crc(like) else 0)
 
@@ -59,11 +59,13 @@ def encode_bridge(physical_offset: int, size: int, like: Message) -> bytes:
     )
     if not checksum:
         return record
+    # The checksum covers all bytes before its own block, so it is computed from the finished record.
     covered = record[: -len(checksum)]
     return covered + encode_property_crc(crc31(covered))
 
 
 def _sys_flag(like: Message) -> int:
+    # The store host of the neighbour is both hosts of the bridge, so both have the same length.
     return int(TransactionType.ROLLBACK) | (HOST_BITS if like.sys_flag & SysFlag.STORE_HOST_V6 else 0)
 
 
@@ -77,13 +79,16 @@ def encode_blank(size: int) -> bytes:
 
 
 def is_bridge(message: Message) -> bool:
-    """Return whether a record is a bridge."""
+    """Return whether a record is a bridge. The topic alone does not tell: a user can send messages to it."""
     rolled_back = transaction_type(message.sys_flag) is TransactionType.ROLLBACK
     return rolled_back and message.raw_topic == QUARANTINE_TOPIC
 
 
 def bridge_sizes(size: int, least: int) -> list[int]:
-    """Return the sizes of the bridges that fill ``size`` bytes together; none if that is less than ``least``."""
+    """Return the sizes of the bridges that fill ``size`` bytes together, about equal.
+
+    ``least`` is the size of the smallest bridge. The list is empty if not even that fits.
+    """
     if size < least:
         return []
     count = -(-size // LARGEST_SIZE)

@@ -29,7 +29,7 @@ from rmqtool.formats.layout import Buffer, Layout
 # A broker maps one page, and writes and syncs the whole of it.
 PAGE_SIZE = 4096
 
-# Recovery begins this much before the times in the checkpoint.
+# A broker's recovery begins this much before the times in the checkpoint. upstream: StoreCheckpoint.getMinTimestamp
 SLACK_MS = 3000
 
 Page = TypeVar("Page", layouts.StoreCheckpoint, layouts.TimerCheckpoint)
@@ -44,7 +44,7 @@ def decode_checkpoint(data: Buffer) -> layouts.StoreCheckpoint:
 
 
 def encode_checkpoint(checkpoint: layouts.StoreCheckpoint) -> bytes:
-    """Return the whole page of a checkpoint."""
+    """Return the page of a checkpoint: the fields, then zeros up to ``PAGE_SIZE``."""
     return layouts.STORE_CHECKPOINT.encode(checkpoint).ljust(PAGE_SIZE, b"\0")
 
 
@@ -53,17 +53,20 @@ def decode_timer_checkpoint(data: Buffer) -> layouts.TimerCheckpoint:
 
 
 def encode_timer_checkpoint(checkpoint: layouts.TimerCheckpoint) -> bytes:
-    """Return the whole page of a timer checkpoint."""
+    """Return the page of a timer checkpoint: the fields, then zeros up to ``PAGE_SIZE``."""
     return layouts.TIMER_CHECKPOINT.encode(checkpoint).ljust(PAGE_SIZE, b"\0")
 
 
 def min_timestamp(checkpoint: layouts.StoreCheckpoint) -> int:
-    """Return the store time from which a broker dispatches again after a crash."""
+    """Return the store time (ms) from which a broker dispatches again after a crash.
+
+    The time of the index is left out: a broker adds it only where its settings make recovery look at the index.
+    """
     return max(0, int64(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SLACK_MS))
 
 
 def check_checkpoint(data: Buffer) -> Flaw | None:
-    """Return what is wrong with the page itself; its times are not compared with the store."""
+    """Return what is wrong with the page, or None; its times are not compared with the store."""
     if len(data) != PAGE_SIZE:
         return Flaw("CP-BAD", f"{len(data)} bytes, a checkpoint has {PAGE_SIZE}", 0, len(data))
     rest = bytes(data[layouts.STORE_CHECKPOINT.size :])

@@ -1,8 +1,7 @@
-"""Codes inside records: magic numbers, system flags, and the versions of RocketMQ.
+"""Codes inside records: the magic of each record version, the system flags, and the releases of RocketMQ.
 
-Codes are open: an unknown value stays a value and is shown as a number.
-
-Versions are written ``4.9``, ``5.3``, ``5.4``, or as an exact release.
+Codes are open: an unknown value stays a value and is shown as a number. Releases are written ``4.9``, ``5.3``, ``5.4``,
+or exactly, as ``5.3.1``.
 
 Upstream: ``MessageDecoder``, ``CommitLog``, ``MessageSysFlag``, ``CompressionType``.
 """
@@ -103,6 +102,7 @@ def sys_flag_words(sys_flag: int) -> str:
         for flag in (SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6, SysFlag.NEED_UNWRAP, SysFlag.INNER_BATCH)
         if sys_flag & flag
     ]
+    # The codec bits mean something only on a compressed body.
     known = 0x0FF | COMPRESSION_MASK if sys_flag & SysFlag.COMPRESSED else 0x0FF
     rest = sys_flag & 0xFFFFFFFF & ~known
     if rest:
@@ -123,5 +123,5 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def is_since(version: str, since: str) -> bool:
-    """Return whether ``version`` has what came with release ``since``."""
+    """Return whether ``version`` is release ``since`` or a later one."""
     return release(version) >= tuple(int(part) for part in since.split("."))

@@ -1,4 +1,4 @@
-"""The commit log: message records of both versions, and the blank record that ends a segment.
+"""The commit log: message records of versions 1 and 2 by their magic, and the blank record that ends a segment.
 
 Big-endian. With IPv4 hosts (an IPv6 host adds 12 bytes; B, T and P are the lengths of body, topic and properties)::
 
@@ -46,6 +46,8 @@ PREFIXES: dict[int, Layout[layouts.MessagePrefix]] = {
     int(SysFlag.BORN_HOST_V6): layouts.MESSAGE_PREFIX_V6V4,
     HOST_BITS: layouts.MESSAGE_PREFIX_V6V6,
 }
+# The versions of a record differ in the length field of the topic alone, which depends on the magic. Another version
+# begins here, in ``codes`` and in ``declarations``.
 _TOPIC_LENGTHS: dict[int, Layout[layouts.Byte] | Layout[layouts.Short]] = {
     MESSAGE_MAGIC_V1: layouts.BYTE,
     MESSAGE_MAGIC_V2: layouts.SHORT,
@@ -145,7 +147,7 @@ def decode_record_in_python(
         ):
             body = data[body_at:body_end]
             if type(body) is bytes:
-                return _new(Message, values + (body, data[topic_at:topic_end], data[properties_at:record_end]))  # noqa: RUF005
+                return _new(Message, values + (body, data[topic_at:topic_end], data[properties_at:record_end]))  # noqa: RUF005  (faster)
             variable = bytes(body), bytes(data[topic_at:topic_end]), bytes(data[properties_at:record_end])
             return _new(Message, values + variable)
     except (struct.error, IndexError, OverflowError):
@@ -173,7 +175,7 @@ def _what_else(data: Buffer, file_offset: int, end: int) -> Blank | Nothing | Fl
 
 
 class Decode(Protocol):
-    """The type of ``decode_record_in_python``, which the kernel has too."""
+    """The signature that the two decoders share: ``decode_record_in_python`` and the kernel's."""
 
     def __call__(
         self, data: Buffer, file_offset: int = 0, end: int | None = None
@@ -204,10 +206,10 @@ def _wrong_length(record: bytes, magic: int) -> str:
 
 
 def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int | None:
-    """Return the size that the lengths of a record add up to, or None; ``read(length, offset in the record)`` gets the
-    bytes.
+    """Return the size that the lengths of a record add up to, or None if they lead past ``total_size``.
 
-    For a record whose size alone is not reason enough to read all of it: a damaged size can be two gigabytes.
+    ``read(length, offset)`` returns bytes of the record, fewer at the end of the file. Only the length fields are read:
+    a damaged ``total_size`` can be two gigabytes, so it must be confirmed before the whole record is read.
     """
     head = read(layouts.MESSAGE_PREFIX_V6V6.size, 0)
     if len(head) < layouts.MESSAGE_PREFIX_V6V6.size:
@@ -285,6 +287,7 @@ def encode_message(message: layouts.MessageRecord) -> bytes:
 
 
 def record_size(sys_flag: int, magic: int, body_length: int, topic_length: int, properties_length: int) -> int:
+    """Return the ``totalSize`` of a record whose parts have these lengths in bytes."""
     head = PREFIXES[sys_flag & HOST_BITS].size + _TOPIC_LENGTHS[magic].size + _PROPERTIES_LENGTH.size
     return head + body_length + topic_length + properties_length
 

@@ -34,8 +34,9 @@ def body_codec(sys_flag: int) -> str | None:
 
 
 def inflate_body(sys_flag: int, raw_body: bytes, cap: int = DEFAULT_BODY_CAP) -> Inflated | Flaw:
-    """Return the body of a record as a consumer gets it, or the flaw BD-INFLATE."""
+    """Return the body of a record as a consumer gets it; BD-INFLATE if it is damaged or grows beyond ``cap`` bytes."""
     codec = body_codec(sys_flag)
+    # Clients do not decompress an empty body either, even if its flag names a codec.
     if codec is None or not raw_body:
         return Inflated(raw_body, codec)
     if codec not in _INFLATERS:
@@ -85,7 +86,7 @@ def _inflate_zstd(data: bytes, cap: int) -> bytes:
     """Decompress ZSTD frames that are back to back; upstream accepts nothing else.
 
     The library's stream reader takes a limit but does not notice an early end; its decompressor notices the end but
-    takes no limit. So the first one measures and the second one decompresses.
+    takes no limit. So the stream reader measures the body, then the decompressor makes it.
     """
     import zstandard
 
@@ -114,7 +115,7 @@ _STEP = 1 << 16
 
 
 def compress_body(codec: BodyCodec, body: bytes, level: int = 5) -> bytes:
-    """Return ``body`` compressed as a client does; ``level`` is a client's default."""
+    """Return ``body`` compressed as a client does. 5 is a client's default level; LZ4 has no levels."""
     if codec is BodyCodec.LZ4:
         import lz4.frame
 

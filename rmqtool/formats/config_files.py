@@ -174,6 +174,7 @@ def _field(value: Any, name: str, shape: Shape, path: str) -> Any:
 
 def _entry(value: Any, shape: Table, path: str) -> Any:
     if value is None:
+        # A ConcurrentHashMap cannot hold null: the broker fails to load the file.
         if shape.concurrent:
             raise _WrongType(path, value, "a value")
         return None
@@ -248,6 +249,7 @@ def _fresh(shape: Shape, version: str) -> Any:
 def order_keys(keys: list[Any], table: Table, bins: int | None = None) -> list[Any]:
     """Return ``keys`` in the order of upstream's map after inserting them; ``bins`` overrides the table's."""
     bins = table.bins if bins is None else bins
+    # A ConcurrentHashMap doubles when it is three quarters full, a HashMap (in hash_map_order) when it is fuller.
     while table.concurrent and len(keys) >= bins * 3 // 4:
         bins *= 2
     return hash_map_order(keys, bins)
@@ -256,8 +258,8 @@ def order_keys(keys: list[Any], table: Table, bins: int | None = None) -> list[A
 def with_entry(entries: Mapping[Any, Any], key: Any, value: Any, table: Table) -> dict[Any, Any]:
     """Return ``entries`` with ``key`` set: an existing key keeps its place, a new one goes where its bin is.
 
-    The order of the existing keys tells the map's initial size: that of a new map, or of one that a parser made. It is
-    never changed.
+    The existing keys stay in their order. It also tells the initial size of the broker's map: the size of a new map, or
+    of one that a JSON parser made.
     """
     found = dict(entries)
     if key in found:

@@ -85,6 +85,7 @@ SUBSCRIPTION_GROUP_CONFIG = Bean(
         "whichBrokerWhenConsumeSlowly": BeanField(LONG, 1),
     }
 )
+# From topic to the permissions, as bits, that a group does not have there.
 FORBIDDEN = Table(INT, 8)
 SUBSCRIPTION_GROUPS = Bean(
     {
@@ -159,6 +160,9 @@ FILTERS_OF_TOPIC = Bean(
 )
 CONSUMER_FILTERS = Bean({"filterDataByTopic": BeanField(Table(FILTERS_OF_TOPIC, 512), FRESH)})
 
+# The messages that an orderly POP consumer has, by upstream's short names: a is the id of the attempt, i the invisible
+# time, l the time of the last pop, o the queue offsets, cm a bit for each that is acknowledged, ot when each is visible
+# again, oc how often each was consumed.
 ORDER_INFO = Bean(
     {
         "a": BeanField(STRING),
@@ -272,8 +276,10 @@ POP_CONSUMER_RECORD = Bean(
     }
 )
 
-# Bodies of the records of the revive topic: upstream's short names, c is the group, t the topic, q the queue id, so the
-# start offset, pt the pop time.
+# Bodies of the records of the revive topic, by upstream's short names: c is the group, t the topic, q the queue id, bn
+# the broker, so the start offset, pt the pop time. A check point also has n messages, bm acked bits, d distances from
+# the start offset, it the invisible time, ro the revive offset, rp how often it was put again. An ack has ao, the acked
+# offset; a batch ack has aol, the list of them.
 POP_CHECK_POINT = Bean(
     {
         "bm": BeanField(INT, 0),

@@ -38,10 +38,10 @@ from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
 BATCH_UNIT_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
 
-# A filler entry has the same size always, and the offset 0.
+# Takes the place of a deleted message: always this size, and the physical offset 0.
 FILLER = ConsumeQueueUnit(0, FILLER_SIZE, 0)
-# In a copy that left messages out, their entries point to blank segments before the first message, and those begin here
-# or later; see repairs/target.py.
+# ``rmqtool copy`` can leave messages out. Their entries point into blank segments before the first message, which begin
+# at this physical offset or later; see repairs/target.py.
 _LEAST_EMPTY_PLACE = 1 << 30
 SPARSE_END = BatchConsumeQueueUnit(-1, 0, 0, 0, 0, 0, -1, 0)
 
@@ -64,12 +64,12 @@ def is_written(unit: ConsumeQueueUnit) -> bool:
 
 
 def is_filler(unit: ConsumeQueueUnit) -> bool:
-    """Return whether an entry only takes the place of a deleted message."""
+    """Return whether an entry only takes the place of a message: one that expired, or that a copy left out."""
     return bool(are_fillers(unit.physical_offset, unit.size))
 
 
 def are_fillers(places: Any, sizes: Any) -> Any:
-    """Return the same for numbers or for columns: ``places`` are physical offsets."""
+    """Return whether entries are fillers, for one entry or for columns; ``places`` are physical offsets."""
     return (sizes == FILLER_SIZE) & ((places == 0) | (places >= _LEAST_EMPTY_PLACE))
 
 

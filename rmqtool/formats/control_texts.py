@@ -64,6 +64,7 @@ class EpochFile(NamedTuple):
 def decode_epoch_file(data: bytes) -> EpochFile | Flaw:
     """Return the epochs, or why a broker loads the ``.bak`` instead."""
     text = decode_text(data)
+    # Java writes the line separator of its platform, and the checksum covers it.
     line_separator = "\r\n" if "\r\n" in text else "\n"
     count_line, *lines = text.split(line_separator)
     if not lines or lines[-1]:

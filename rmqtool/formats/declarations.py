@@ -1,6 +1,6 @@
-"""The layouts of all stored structures, declared once with construct.
+"""The layouts of all stored structures (message records, queue entries, index, timer, ...), declared with construct.
 
-Everything else about a field's place is derived from here: ``tools/derive.py`` writes ``layouts`` (struct packers,
+Each field is declared once, here. The rest is derived: ``tools/derive.py`` writes ``layouts`` (struct packers,
 field tables, dtypes, value classes), and the manual pages show the texts beside the fields. Integers are big-endian and
 signed, as Java writes them; nothing is aligned or padded.
 

@@ -44,7 +44,7 @@ class DispatchRules:
     """How a broker's version and settings change the dispatch."""
 
     delays: tuple[int, ...] = parse_delay_levels(DEFAULT_DELAY_LEVELS)
-    # enableMultiDispatch. With RocksDB queues enableLmq decides both.
+    # The settings enableMultiDispatch and enableLmq. With RocksDB queues a broker takes enableLmq for both.
     multi_dispatch: bool = True
     lmq: bool = True
     # From 5.1.1 on, retry, system and delayed messages have no further queues, and a queue name
@@ -83,6 +83,7 @@ def tags_code(message: Message, delays: Sequence[int]) -> int:
     In the delay queues it is the time of delivery in ms, which a broker compares with its clock.
     """
     if message.topic == SCHEDULE_TOPIC:
+        # A level beyond the last one is the last one, as for a broker.
         level = min(parse_int(message.properties.get(DELAY, "")) or 0, len(delays))
         if level > 0:
             return message.store_timestamp + delays[level - 1]
@@ -105,6 +106,7 @@ def batch_unit(message: Message, delays: Sequence[int]) -> BatchConsumeQueueUnit
     """Return the entry of ``message`` in a batch queue: one for all messages of an inner batch."""
     count = parse_short(message.properties.get(INNER_NUM, ""))
     base = parse_long(message.properties.get(INNER_BASE, ""))
+    # Without both properties the record is a batch of one message.
     if count is None or base is None:
         count, base = 1, message.queue_offset
     place = message.physical_offset, message.total_size, tags_code(message, delays), message.store_timestamp
@@ -129,6 +131,7 @@ def dispatch_targets(message: Message, rules: DispatchRules) -> Iterator[tuple[s
         queue_offset = parse_long(text)
         if queue_offset is None:
             return
+        # A light queue is a topic with a single queue.
         light = rules.lmq and name.startswith(LMQ_PREFIX)
         yield name, 0 if light else message.queue_id, queue_offset
 

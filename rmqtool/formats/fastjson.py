@@ -200,6 +200,7 @@ class _Parser:
         raise FastjsonError(message, self._at)
 
     def _odd(self, kind: OddityKind, position: int | None = None) -> None:
+        """Note an oddity at ``position``, by default here; fail if the dialect does not accept it."""
         if self._dialect is not None and self._dialect not in ODDITIES[kind]:
             self._fail(f"{self._dialect} refuses: {kind}")
         self._oddities.append(Oddity(kind, self._at if position is None else position))
@@ -320,7 +321,9 @@ class _Parser:
         return found
 
     def _separator(self) -> str:
-        """Go past a comma after a value; return what is before the next token then."""
+        """Go to the token after a value, past at most one comma; return what is before it, in the words of
+        ``_Parser``.
+        """
         before = "}" if self._text[self._at - 1] in "}]" else "value"
         self._skip(before)
         return self._after_comma(before) if self._text[self._at : self._at + 1] == "," else before
@@ -393,6 +396,7 @@ class _CutParser(_Parser):
         try:
             return super().parse()
         except FastjsonError:
+            # The value is complete; only what follows it is not JSON.
             if self._value_end is not None:
                 self.whole = Whole(self._text[: self._value_end], self._value_end, is_complete=True)
             raise
@@ -413,11 +417,12 @@ class _CutParser(_Parser):
 
 
 def _has_numbers(found: dict[int | str, Any]) -> bool:
+    """Return whether an object is a map with numeric keys; its first name decides."""
     return isinstance(next(iter(found), None), int)
 
 
 def _comma_kind(found: dict[int | str, Any], before: str) -> OddityKind:
-    """Return which oddity a comma is where a name is expected."""
+    """Return which oddity it is that a comma comes where a name is expected; ``found`` is the object so far."""
     if _has_numbers(found):
         return OddityKind.DOUBLE_COMMA_OF_NUMBERS
     if not before.endswith(","):
@@ -434,7 +439,7 @@ class Style(Enum):
 
 
 class Shape:
-    """The Java type of a value."""
+    """The Java type of a value, as far as it decides how the value is read and written."""
 
 
 class JavaType(Enum):
@@ -482,7 +487,11 @@ class Bean(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Table(Shape):
-    """A map. ``bins`` is the size of a new one in upstream, which decides the order of its keys."""
+    """A map. ``bins`` is the size of a new one in upstream, which decides the order of its keys.
+
+    ``numeric_keys`` is the type of keys that are numbers; None for keys that are texts. A ``concurrent`` map is a
+    ConcurrentHashMap: it grows earlier than a HashMap, and holds no null.
+    """
 
     values: Shape
     bins: int = 16
@@ -518,6 +527,7 @@ _ESCAPED_2 = re.compile('[\x00-\x1f"\\\\]')
 
 
 def write(value: Any, shape: Shape, dialect: Dialect, style: Style = Style.PRETTY) -> str:
+    """Return ``value`` as the library writes an object of ``shape``; null fields and entries are left out."""
     return _Writer(dialect, style).write(value, shape, "\n")
 
 
@@ -549,6 +559,7 @@ class _Writer:
         # Neither library writes a field or an entry that is null.
         items = [(name, inner) for name, inner in value.items() if inner is not None]
         deeper = line + "\t"
+        # fastjson 2 breaks the lines of an empty map too, fastjson 1 only those of one whose entries are all null.
         if not items and self._pretty and (value or not self._first):
             return "{" + ("" if self._first else deeper) + line + "}"
         if not items:
@@ -556,6 +567,7 @@ class _Writer:
         texts = [self._name(name) + ":" + self.write(inner, _shape_of(shape, name), deeper) for name, inner in items]
         if not self._pretty:
             return "{" + ",".join(texts) + "}"
+        # fastjson 1 writes a map with numeric keys on one line, and a line break before its last bracket.
         if self._first and isinstance(items[0][0], int):
             return "{" + ",".join(texts) + line + "}"
         return "{" + deeper + ("," + deeper).join(texts) + line + "}"

@@ -19,6 +19,7 @@ def format_address(address: bytes) -> str:
     groups = _groups(address)
     start, length = _longest_zero_run(groups)
     texts = [f"{group:x}" for group in groups]
+    # RFC 5952: the longest run of zeros becomes ``::``, the first of two that are equal, and never a single zero.
     if length < 2:
         return ":".join(texts)
     return ":".join(texts[:start]) + "::" + ":".join(texts[start + length :])
@@ -31,7 +32,7 @@ def format_host(address: bytes, port: int) -> str:
 
 
 def parse_address(text: str) -> bytes | None:
-    """Return the bytes of an address in any of its forms, or None."""
+    """Return the 4 or 16 bytes of an address, or None if ``text`` is not one; a name is not looked up."""
     try:
         return IPv6Address(text).packed if ":" in text else IPv4Address(text).packed
     except AddressValueError:
@@ -39,7 +40,7 @@ def parse_address(text: str) -> bytes | None:
 
 
 def parse_host(text: str) -> tuple[bytes, int] | None:
-    """Return the address and port of ``ip:port`` in any of its forms, or None."""
+    """Return the address and port of ``ip:port``, with or without brackets around an IPv6 address, or None."""
     address_text, _, port_text = text.rpartition(":")
     if address_text.startswith("[") and address_text.endswith("]"):
         address_text = address_text[1:-1]

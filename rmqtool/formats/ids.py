@@ -34,7 +34,7 @@ _IMPLAUSIBLE_OFFSET = 1 << 48
 
 
 def _split_hex(text: str) -> tuple[bytes, bytes] | None:
-    """Return the address and the twelve bytes after it, or None if ``text`` is not hexadecimal of that length."""
+    """Return the address and the twelve bytes after it, or None if ``text`` is not 32 or 56 hexadecimal digits."""
     if not _HEX_ID.fullmatch(text):
         return None
     raw = bytes.fromhex(text)
@@ -114,7 +114,10 @@ def decode_uniq_key(text: str) -> UniqKey | None:
 
 
 def uniq_key_span(now: int, zone: tzinfo) -> int | None:
-    """Return the ms of the month, as a client in ``zone`` puts them into a key; None beyond the calendar."""
+    """Return the ms since the month of ``now`` (ms) began in ``zone``, as a client puts them into a key.
+
+    None for a time that Python's calendar does not have.
+    """
     start = _month_start(now, zone, 0)
     return None if start is None else (now - start) & 0xFFFFFFFF
 
@@ -122,8 +125,8 @@ def uniq_key_span(now: int, zone: tzinfo) -> int | None:
 def uniq_key_time(month_span: int, now: int, zone: tzinfo) -> int | None:
     """Return the time of a unique key as a client in ``zone`` computes it at ``now``.
 
-    The client takes this month, or the month before if the time would be in the future. None for a time beyond the
-    calendar.
+    The client takes this month, or the month before if the time would be in the future. None for a time that Python's
+    calendar does not have.
     """
     start = _month_start(now, zone, 0)
     if start is not None and start + month_span >= now:
@@ -134,15 +137,16 @@ def uniq_key_time(month_span: int, now: int, zone: tzinfo) -> int | None:
 def nearest_uniq_key_time(month_span: int, reference: int, zone: tzinfo) -> int | None:
     """Return the time of a unique key in the month that brings it nearest to ``reference``, such as the born time.
 
-    None for a time beyond the calendar.
+    None for a time that Python's calendar does not have.
     """
+    # The key can be from the next month too: its clock is the producer's.
     starts = (_month_start(reference, zone, months) for months in (-2, -1, 0, 1))
     times = [start + month_span for start in starts if start is not None]
     return min(times, key=lambda time: abs(time - reference), default=None)
 
 
 def _month_start(time: int, zone: tzinfo, months: int) -> int | None:
-    """Return when the month of ``time`` began, or the month that is ``months`` later."""
+    """Return when the month that is ``months`` after that of ``time`` began in ``zone``, in ms."""
     try:
         local = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
         years, month = divmod(local.year * 12 + local.month - 1 + months, 12)
@@ -230,7 +234,7 @@ def encode_pop_receipt(receipt: PopReceipt) -> str:
 
 
 def decode_pop_receipt(text: str) -> PopReceipt | None:
-    """Return the parts of a receipt, or None."""
+    """Return the parts of a receipt: 7 for a whole pop, 8 for one message. None for any other text."""
     parts = text.split(" ")
     if len(parts) not in (7, 8):
         return None

@@ -92,6 +92,7 @@ def hash_map_order(keys: Iterable[Key], bins: int) -> list[Key]:
 
 
 def _spread(key: str | int) -> int:
+    """Return ``HashMap.hash``: the upper bits are folded into the lower ones, which choose the bin."""
     hashed = (string_hash(key) if isinstance(key, str) else int32(key)) & 0xFFFFFFFF
     return hashed ^ (hashed >> 16)
 
@@ -152,6 +153,7 @@ def _parse_integer(text: str, least: int, greatest: int) -> int | None:
     if not digits.isdecimal():
         return None
     digits = digits.lstrip("0")
+    # Out of the range. Python's int would refuse thousands of digits with an error of its own.
     if len(digits) > len(str(greatest)):
         return None
     value = int(digits or "0")
@@ -161,7 +163,7 @@ def _parse_integer(text: str, least: int, greatest: int) -> int | None:
 
 def _ascii_digit(character: str) -> str:
     """Return the digit that ``Character.digit`` sees in one ``char``: of any script, but not beyond U+FFFF."""
-    import unicodedata  # here: nearly every number is ASCII
+    import unicodedata  # imported here: only digits outside ASCII need it
 
     value = unicodedata.decimal(character, None) if character <= "\uffff" else None
     return "x" if value is None else str(value)

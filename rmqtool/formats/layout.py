@@ -1,4 +1,4 @@
-"""A fixed layout: struct packer, field table and dtype of a structure, all from one declaration.
+"""A fixed layout: struct packer, field table and numpy dtype of a structure, all from one declaration.
 
 The declarations are in ``declarations`` (construct). ``tools/derive.py`` writes ``layouts`` from them, so that rmqtool
 starts and works without loading construct. A test keeps the two equal.
@@ -48,7 +48,8 @@ def upstream_name(name: str) -> str:
     return first + "".join(word if word.isupper() else word.capitalize() for word in rest)
 
 
-# numpy has a column of its own, because its letters differ: 'l' is a C long there.
+# numpy needs a table of its own: its letters mean other types than those of ``struct``, and it needs the byte order of
+# each field.
 STRUCT_LETTERS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u32": "I"}
 DTYPE_CODES = {"i8": "i1", "i16": ">i2", "i32": ">i4", "i64": ">i8", "u32": ">u4"}
 

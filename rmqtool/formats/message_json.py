@@ -42,7 +42,7 @@ FIELDS = (
     "bodyLength",
     "storedBodyLength",
 )
-"""The names of the object, in their order."""
+"""The names of a Message object, in the order in which they are written."""
 
 UTF8, BASE64, NONE = "utf8", "base64", "none"
 
@@ -50,14 +50,14 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 class MessageJson(NamedTuple):
-    """The object, and a flaw if the body does not decompress; ``body`` is the stored one then."""
+    """A Message object, and a flaw if the body does not decompress; its ``body`` is then the stored body."""
 
     fields: dict[str, Any]
     flaw: Flaw | None
 
 
 def message_json(message: Message, cap: int = DEFAULT_BODY_CAP) -> MessageJson:
-    """Return the Message object; a body that would decompress to more than ``cap`` bytes does not decompress."""
+    """Return a message as JSON; a body that would decompress to more than ``cap`` bytes stays as it is stored."""
     inflated = inflate_body(message.sys_flag, message.raw_body, cap)
     flaw = inflated if isinstance(inflated, Flaw) else None
     body = message.raw_body if isinstance(inflated, Flaw) else inflated.body

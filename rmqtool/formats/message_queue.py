@@ -99,6 +99,7 @@ def order_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
 
 
 def _hash(queue: MessageQueue) -> int:
+    # MessageQueue.hashCode: 31 times the hash so far plus that of the next field, from 1 on.
     hashed = 31 + string_hash(queue.broker_name)
     hashed = 31 * hashed + queue.queue_id
     return int32(31 * hashed + string_hash(queue.topic))

@@ -85,7 +85,7 @@ ROCKSDB_DATABASES = (CONSUME_QUEUE, KV_STORE, ROCKSDB_STORE, *(f"{CONFIG}/{name}
 
 
 class FileKind(StrEnum):
-    """The kind of a file of a store."""
+    """The kinds of files that a store can have, by the names that ``dump`` and findings show."""
 
     COMMIT_LOG = "commit log"
     CONSUME_QUEUE = "consume queue"
@@ -158,7 +158,7 @@ def segment_name(base_offset: int) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """Return the offset in a segment's name, or None if it is not 20 digits."""
+    """Return the offset in a segment's name, or None if it is not 20 digits or more than a Java ``long`` holds."""
     number = int(name) if _SEGMENT_NAME.fullmatch(name) else LONG_MAX + 1
     return number if number <= LONG_MAX else None
 
@@ -230,6 +230,7 @@ def _classify_fixed(path: str) -> StorePath | None:
         return StorePath(kind, copy=copy)
     if path in (BROKER_IDENTITY, BROKER_IDENTITY_TEMP):
         return StorePath(FileKind.BROKER_IDENTITY, name=path)
+    # The snapshots are numbered, so a broker keeps no .bak of one.
     snapshot = _SNAPSHOT.fullmatch(bare)
     if snapshot and copy is not Copy.BAK and int(snapshot[1]) <= LONG_MAX:
         return StorePath(FileKind.TIMER_WHEEL, base_offset=int(snapshot[1]), copy=copy)

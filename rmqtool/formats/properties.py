@@ -130,7 +130,7 @@ class PropertyCrc(NamedTuple):
 def find_property_crc(block: bytes) -> PropertyCrc | None:
     """Return the checksum at the end of a block, or None.
 
-    Brokers from 5.2 on write it if enabledAppendPropCRC is set.
+    Brokers from 5.2 on write it if enabledAppendPropCRC is set. Its ten decimal digits are stored last digit first.
     """
     digits = block[-1 - CRC_DIGITS : -1]
     if block[-CRC_BLOCK_LENGTH:] != _crc_block(digits) or not digits.isdigit():
@@ -160,7 +160,7 @@ def tags(properties: Mapping[str, str]) -> str | None:
 
 
 def keys(properties: Mapping[str, str]) -> str | None:
-    """Return the user's keys as stored: one text."""
+    """Return the user's keys as stored: one text, keys separated by blanks."""
     return properties.get(KEYS)
 
 

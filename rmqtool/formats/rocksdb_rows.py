@@ -55,6 +55,7 @@ def _flaw(what: str, row: Buffer) -> Flaw:
 
 
 def _proven(what: str, key: bytes, found: Key, encode: Callable[[Key], bytes]) -> Key | Flaw:
+    """Return the parts ``found`` in ``key`` if encoding them gives the same bytes, else a flaw."""
     try:
         return found if encode(found) == key else _flaw(what, key)
     except LayoutError:  # replacing malformed text made it longer than its field
@@ -100,6 +101,7 @@ def encode_bound_key(key: BoundRowKey) -> bytes:
 
 
 def decode_bound_key(key: bytes) -> BoundRowKey | Flaw:
+    # ``max`` and ``min`` are both three letters, so the end of the topic is found from the end of the key.
     names = key[_INT.size + 1 : -_INT.size - 1]
     topic, bound = names[:-4], names[-3:]
     if bound not in (b"max", b"min"):
@@ -132,6 +134,7 @@ class ConfigRowKey(NamedTuple):
     queue_id: int | None = None
 
 
+# Key of version 2: 0x01, table (2 bytes), then ``_DATA_VERSION``, or ``_DATA`` and the names, each after its length.
 _TABLE_PREFIX = b"\x01"
 _DATA_VERSION = b"\x01data_version"
 _DATA = b"\x02"
@@ -184,7 +187,7 @@ def decode_config_json(value: bytes) -> str | Flaw:
 
 
 class PopRowKey(NamedTuple):
-    """Key of a row of POP's state."""
+    """Key of a popped message that is not acknowledged; ``visibility_timeout`` is when it is visible again, in ms."""
 
     visibility_timeout: int
     group: str
@@ -255,12 +258,13 @@ def decode_index_key(key: bytes) -> IndexRowKey | Flaw:
     if offset_at < _LONG.size or len(parts) < 4 or parts[2] not in ("K", "T", "U"):
         return _flaw("index key", key)
     numbers = _LONG.unpack_from(key)[0], _LONG.unpack_from(key, offset_at)[0]
+    # The last part still has the ``@`` that comes before the offset.
     found = IndexRowKey(numbers[0], parts[1], parts[2], parts[3][:-1], numbers[1])
     return _proven("index key", key, found, encode_index_key)
 
 
 class TimerRowKey(NamedTuple):
-    """Key of a row of 5.4's timer."""
+    """Key of a timer message in 5.4's database; ``deliver_time`` is in ms."""
 
     deliver_time: int
     uniq_key: str
@@ -279,7 +283,7 @@ def decode_timer_key(key: bytes) -> TimerRowKey | Flaw:
 
 
 class TransRowKey(NamedTuple):
-    """Key of a row of 5.4's transactions."""
+    """Key of a half message in 5.4's database, with its place in the commit log."""
 
     physical_offset: int
     topic: str

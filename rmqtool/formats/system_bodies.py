@@ -57,6 +57,7 @@ def decode_op_body(body: bytes) -> tuple[int, ...] | Flaw:
     offsets = []
     at = 0
     for part in body.split(b","):
+        # A list ends with a comma, so its last part is empty.
         number = int(part) if _OFFSET.fullmatch(part) else LONG_MAX + 1
         if part and number > LONG_MAX:
             return Flaw("TX-OP", f"{part[:32]!r} in an op record is not a queue offset", at, len(part))

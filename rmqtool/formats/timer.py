@@ -24,7 +24,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer, bytes_left
 from rmqtool.formats.layouts import TimerLogBlank, TimerLogUnit, TimerSlot
 
-# Two laps of seven days, a slot for each second.
+# Two laps of seven days, a slot for each second: a delay of up to a week never meets a slot of the lap before.
 WHEEL_SLOTS = 2 * 7 * 24 * 3600
 SLOT_SIZE = layouts.TIMER_SLOT.size
 WHEEL_SIZE = WHEEL_SLOTS * SLOT_SIZE

@@ -59,7 +59,7 @@ SYSTEM_TOPICS: dict[str, str] = {
     ROCKSDB_OP_HALF_TOPIC: "5.4.0",
 }
 
-# Those of them to which a client may not send.
+# System topics to which a client may not send.
 NOT_ALLOWED_TO_SEND = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -75,7 +75,7 @@ NOT_ALLOWED_TO_SEND = frozenset(
 
 
 class TopicKind(StrEnum):
-    """The purpose of a topic."""
+    """The uses of topics that their names tell apart."""
 
     NORMAL = "normal"
     RETRY = "retry"
@@ -102,8 +102,8 @@ def topic_kind(topic: str, own_names: Collection[str] = ()) -> TopicKind:
 def find_own_names(topic_config_table: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
     """Return the names of cluster and broker that ``topics.json`` reveals.
 
-    The reply, revive and member topics contain them. A 4.9 broker has only its permission: the broker's own topic may
-    be inherited from, like the cluster's and TBW102.
+    The reply, revive and member topics contain them. On 4.9 only the permission tells the broker's own topic: new
+    topics may inherit from it, as from the cluster's topic and TBW102, and from no other.
     """
     found = set()
     for topic, config in topic_config_table.items():
