@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from rmqtool.checks.case import Case, Depth
@@ -33,13 +34,14 @@ _PIECE = 1 << 20
 # A broker may run long without a message, but not for this long.
 _MOST_AHEAD_MS = 20 * 365 * 86_400_000
 _NO_SLOT = TimerSlot(0, 0, 0, 0, 0)
+_TIMER_CHECK = f"{paths.CONFIG}/{paths.TIMER_CHECK}"
 
 
 def check_timers(case: Case) -> Iterator[Finding]:
     """Yield the findings about timers."""
     files = sorted(case.files(FileKind.TIMER_LOG), key=lambda file: file.what.base_offset or 0)
-    slots: dict[int, TimerSlot] = {}
-    judge = _TimerLog(case, slots)
+    saved = case.store.read_file(_TIMER_CHECK, 1 << 16)
+    judge = _TimerLog(case, 0 if saved is None else checkpoints.decode_timer_checkpoint(saved).last_timer_log_flush_pos)
     yield from _check_begin(case, files)
     for file in files:
         yield from judge.check(file, is_last=file is files[-1])
@@ -47,8 +49,9 @@ def check_timers(case: Case) -> Iterator[Finding]:
         return
     for file in case.files(FileKind.TIMER_WHEEL):
         if file.what.base_offset is None:
-            yield from _check_wheel(case, file, slots, judge)
-    yield from _check_timer_checkpoint(case, judge.end)
+            yield from _check_wheel(case, file, judge)
+    if saved is not None:
+        yield from _check_timer_checkpoint(case, saved, judge.end)
 
 
 def _check_begin(case: Case, files: list[FoundFile]) -> Iterator[Finding]:
@@ -65,11 +68,17 @@ def _check_begin(case: Case, files: list[FoundFile]) -> Iterator[Finding]:
 
 
 class _TimerLog:
-    """Reads the units in order; ``slots`` becomes the due content of the wheel, ``end`` the end of the log."""
+    """Reads the units in order; ``slots`` becomes the due content of the wheel, ``end`` the end of the log.
 
-    def __init__(self, case: Case, slots: dict[int, TimerSlot]) -> None:
+    The next start adds the units from the saved position on to the wheel, which may lack them until then: after a
+    crash, also after the store was recovered. ``earlier`` has what a slot may say instead.
+    """
+
+    def __init__(self, case: Case, saved: int) -> None:
         self.case = case
-        self.slots = slots
+        self.slots: dict[int, TimerSlot] = {}
+        self.earlier: dict[int, list[TimerSlot]] = {}
+        self._saved = saved
         self.precision = case.store.config.timer_precision_ms
         self.start = -1
         self.end = 0
@@ -105,6 +114,8 @@ class _TimerLog:
                 "TM-LOG", f"prevPos is {unit.prev_pos}, but the entry before it in this second is at {due}", place
             )
         self.slots[number] = after
+        if position >= self._saved:
+            self.earlier.setdefault(number, []).append(before)
         if self.case.depth is not Depth.DEEP and self.units > _FOLLOWED:
             return
         if self.case.log.min_offset <= unit.offset_py < self.case.end.physical_offset:
@@ -125,23 +136,39 @@ class _TimerLog:
         return self._named <= _NAMED
 
 
-def _check_wheel(case: Case, file: FoundFile, slots: dict[int, TimerSlot], judge: _TimerLog) -> Iterator[Finding]:
-    """Yield slots that differ from the timer log. After a crash the wheel may lack the newest units."""
+def _check_wheel(case: Case, file: FoundFile, judge: _TimerLog) -> Iterator[Finding]:
+    """Yield slots that differ from the timer log, unless the next start makes them agree."""
     if file.size != timer.WHEEL_SIZE:
         text = f"{file.size} bytes, a wheel has {timer.WHEEL_SIZE}"
         yield new_finding("TM-WRONG", text, Place(file.path, 0, file.size))
-    named = 0
+    if case.abort:
+        return
+    for number, found, due in islice(_differing_slots(case, file, judge), _NAMED):
+        place = Place(file.path, number * timer.SLOT_SIZE, timer.SLOT_SIZE)
+        text = f"slot {number} says {_words(found)}, the timer log says {_words(due)}"
+        if due is not None and found._replace(num=due.num) == due:
+            # A broker that starts after a crash links the entries again, and does not count them.
+            yield new_finding("TM-WRONG", text, place, severity=Severity.NOTICE, consequence=_MISCOUNTED)
+        else:
+            yield new_finding("TM-WRONG", text, place)
+
+
+_MISCOUNTED = "only the number is wrong: every timer of that second is delivered"
+
+
+def _differing_slots(
+    case: Case, file: FoundFile, judge: _TimerLog
+) -> Iterator[tuple[int, TimerSlot, TimerSlot | None]]:
+    """Yield the number of each slot that differs, what it says and what it should say."""
     seen: set[int] = set()
     for number, found in _used_slots(case, file):
         seen.add(number)
-        due = slots.get(number)
-        if named < _NAMED and not case.abort and not _agrees(found, due, judge):
-            named += 1
-            text = f"slot {number} says {_words(found)}, the timer log says {_words(due)}"
-            yield new_finding("TM-WRONG", text, Place(file.path, number * timer.SLOT_SIZE, timer.SLOT_SIZE))
-    for number in sorted(slots.keys() - seen)[: _NAMED if not case.abort else 0]:
-        text = f"slot {number} is empty, the timer log says {_words(slots[number])}"
-        yield new_finding("TM-WRONG", text, Place(file.path, number * timer.SLOT_SIZE, timer.SLOT_SIZE))
+        due = judge.slots.get(number)
+        if not _agrees(found, due, judge) and found not in judge.earlier.get(number, ()):
+            yield number, found, due
+    for number in sorted(judge.slots.keys() - seen):
+        if _NO_SLOT not in judge.earlier.get(number, ()):
+            yield number, _NO_SLOT, judge.slots[number]
 
 
 def _used_slots(case: Case, file: FoundFile) -> Iterator[tuple[int, TimerSlot]]:
@@ -171,14 +198,13 @@ def _agrees(found: TimerSlot, due: TimerSlot | None, judge: _TimerLog) -> bool:
 
 
 def _words(slot: TimerSlot | None) -> str:
-    return "nothing" if slot is None else f"{slot.num} timers at {slot.time}, from {slot.first_pos} to {slot.last_pos}"
+    if slot is None or slot == _NO_SLOT:
+        return "nothing"
+    return f"{slot.num} timers at {slot.time}, from {slot.first_pos} to {slot.last_pos}"
 
 
-def _check_timer_checkpoint(case: Case, end: int) -> Iterator[Finding]:
-    path = f"{paths.CONFIG}/{paths.TIMER_CHECK}"
-    data = case.store.read_file(path, 1 << 16)
-    if data is None:
-        return
+def _check_timer_checkpoint(case: Case, data: bytes, end: int) -> Iterator[Finding]:
+    path = _TIMER_CHECK
     if len(data) != checkpoints.PAGE_SIZE:
         text = f"{len(data)} bytes, a timer checkpoint has {checkpoints.PAGE_SIZE}"
         yield new_finding("CP-BAD", text, Place(path, 0, len(data)))

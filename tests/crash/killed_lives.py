@@ -44,15 +44,13 @@ def live(root: str, number: int, version: Version) -> None:
         live_on(files, version)
 
 
-def main() -> None:
-    """Answer to each line."""
-    version = Version(sys.argv[1])
+def answer(live_it: Callable[[list[str]], None]) -> None:
+    """Live once for each line of standard input, with its words, in a process of its own; say how the life ended."""
     for line in sys.stdin:
-        root, number = line.split()
         child = os.fork()
         if not child:
             try:
-                live(root, int(number), version)
+                live_it(line.split())
                 os._exit(0)
             except BaseException:
                 sys.excepthook(*sys.exc_info())
@@ -63,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    answer(lambda words: live(words[0], int(words[1]), Version(sys.argv[1])))

@@ -157,6 +157,16 @@ class TimerWheel:
                         yield slot
             first += count
 
+    def empty_slots_past(self, position: int, time: int) -> bool:
+        """Empty the slots of one lap that point to ``position`` or past it; return whether there are any.
+
+        The wheel of a broker reaches the disk by itself: after a power cut it may be ahead of the log.
+        """
+        end = time + WHEEL_SLOTS * self._precision
+        past = [slot.time % WHEEL_SLOTS for slot in self.iter_slots(time, end) if slot.last_pos >= position]
+        self.changed.update(dict.fromkeys(past, _EMPTY))
+        return bool(past)
+
     def flush(self) -> None:
         """Write and force the changed slots. The log must be forced before."""
         if not self.changed:
@@ -225,17 +235,25 @@ class Timers:
         starts = self._log_starts()
         whole = has_check and self.wheel.exists and not self._config.timer_wheel_snapshot_flush
         self.log.end = self._saved.last_timer_log_flush_pos if whole else (starts[0] if starts else 0)
-        last = None
-        for position, unit in self.log.iter_on():
-            self.wheel.add(unit, position)
-            last = unit
+        self.read_time = self._within_lap(self._saved.last_read_time_ms) if has_check or starts else self._rounded_now()
+        last = self._link()
+        if starts and self.wheel.empty_slots_past(self.log.end, self.read_time):
+            self.log.end = starts[0]
+            last = self._link()
         low, high = self._store.reader.bounds(TIMER_TOPIC, 0)
         offset = self._saved.last_timer_queue_offset
         record = None if last is None else self._store.reader.message_at(last.offset_py)
         if record is not None and record.topic == TIMER_TOPIC:
             offset = max(offset, record.queue_offset + 1)
         self.queue_offset = min(max(offset, low), high)
-        self.read_time = self._within_lap(self._saved.last_read_time_ms) if has_check or starts else self._rounded_now()
+
+    def _link(self) -> TimerLogUnit | None:
+        """Add the units from the end of the log on to the wheel; return the last one."""
+        last = None
+        for position, unit in self.log.iter_on():
+            self.wheel.add(unit, position)
+            last = unit
+        return last
 
     def _log_starts(self) -> list[int]:
         files = self._store.setup.files

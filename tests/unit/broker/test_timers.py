@@ -8,7 +8,9 @@ from rmqtool.broker.services.events import Happened
 from rmqtool.broker.services.tick import Services
 from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage, PutStatus
+from rmqtool.formats import layouts
 from rmqtool.formats.java import LONG_MAX
+from rmqtool.formats.timer import SLOT_SIZE, wheel_slot
 from rmqtool.formats.topics import TIMER_TOPIC
 from tests.support.served import Served
 
@@ -148,6 +150,27 @@ def test_the_wheel_is_made_again_from_the_log(lost: str) -> None:
     assert served.services.waiting()["timer"]["count"] == 12
     served.later(20_000)
     assert sorted(served.bodies("T"), key=int) == [b"%d" % number for number in range(12)]
+
+
+@pytest.mark.parametrize("last_pos", [LONG_MAX, 52 * 30])
+def test_a_slot_that_points_past_the_end_of_the_log_is_made_again(last_pos: int) -> None:
+    """A broker's wheel reaches the disk by itself: after a power cut it may be ahead of the log."""
+    served = served_with()
+    due = served.clock.wall + 5500
+    for number in range(3):
+        served.put("T", TIMER_DELIVER_MS=str(due), body=b"%d" % number)
+    served.later(0)
+    served.services.save()
+    served.services.close()
+    place = wheel_slot(due) * SLOT_SIZE
+    with served.setup.files.open_write("timerwheel") as file:
+        slot = layouts.TIMER_SLOT.decode(file.pread(SLOT_SIZE, place))
+        assert (slot.last_pos, slot.num) == (104, 3)
+        file.pwrite(layouts.TIMER_SLOT.encode(slot._replace(last_pos=last_pos)), place)
+    served.services = served.new_services()
+    served.put("T", TIMER_DELIVER_MS=str(due), body=b"3")
+    served.later(8000)
+    assert served.bodies("T") == [b"0", b"1", b"2", b"3"]
 
 
 def test_what_was_not_saved_is_taken_from_the_topic_again() -> None:

@@ -14,7 +14,7 @@ import pytest
 from rmqtool.checks import databases
 from rmqtool.checks.check import Check
 from rmqtool.findings import Severity
-from rmqtool.formats import layouts
+from rmqtool.formats import layouts, timer
 from rmqtool.store.open import Store, open_store
 from rmqtool.store.rocksdb import Database, open_database
 from tests.support.stores import truth
@@ -86,6 +86,36 @@ def test_it_is_found_in_its_place(name: str, writable_store: Callable[[str], Pat
         found = [finding for finding in Check(store) if finding.severity is not Severity.NOTICE]
     assert expected in [(finding.code, finding.file, finding.offset) for finding in found]
     assert "CL-NAME" not in [finding.code for finding in found]
+
+
+def wheel_slots(root: Path) -> dict[int, layouts.TimerSlot]:
+    """Return the used slots of the wheel by their place."""
+    slots = enumerate(layouts.TIMER_SLOT.iter_decode((root / "timerwheel").read_bytes()))
+    return {number * timer.SLOT_SIZE: slot for number, slot in slots if any(slot)}
+
+
+@pytest.mark.parametrize(
+    ("change", "saved", "expected"),
+    [
+        ({"num": 77}, None, [Severity.NOTICE]),
+        ({"last_pos": 1 << 40}, None, [Severity.WARNING]),
+        (dict.fromkeys(layouts.TimerSlot._fields, 0), None, [Severity.WARNING]),
+        (dict.fromkeys(layouts.TimerSlot._fields, 0), 0, []),
+        ({"last_pos": 1 << 40}, 0, [Severity.WARNING]),
+    ],
+    ids=["miscounted", "ahead of the log", "empty", "not linked yet", "ahead of what is not linked yet"],
+)
+def test_a_wheel_may_only_lack_what_the_next_start_adds(
+    change: dict[str, int], saved: int | None, expected: list[Severity], writable_store: Callable[[str], Path]
+) -> None:
+    root = writable_store("53-timer")
+    place, slot = next((at, slot) for at, slot in wheel_slots(root).items() if slot.first_pos == slot.last_pos)
+    write_at(root / "timerwheel", place, layouts.TIMER_SLOT.encode(slot._replace(**change)))
+    if saved is not None:
+        write_at(root / "config/timercheck", 8, struct.pack(">q", saved))
+    with open_store(str(root)) as store:
+        found = [(one.severity, one.file, one.offset) for one in Check(store) if one.code == "TM-WRONG"]
+    assert found == [(severity, "timerwheel", place) for severity in expected]
 
 
 def test_queues_of_a_database_are_counted(store: Callable[[str], Path]) -> None:
