@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
 
     def _encode(self, code: int, fields: Mapping[str, str] | None, body: bytes, opaque: int, flag: int) -> bytes:
         return encode_frame(
-            signed(self._manners, command_of(self._manners, code, fields, body)._replace(opaque=opaque, flag=flag))
+            signed(self._manners, command_of(self._manners, code, fields, body).replaced(opaque=opaque, flag=flag))
         )
 
     def _write(self, frame: bytes) -> None:
@@ -308,7 +308,7 @@ def signed(manners: Manners, command: RemotingCommand) -> RemotingCommand:
     if keys is None:
         return command
     if keys.security_token:
-        command = command._replace(ext_fields={**command.ext, SECURITY_TOKEN: keys.security_token})
+        command = command.replaced(ext_fields={**command.ext, SECURITY_TOKEN: keys.security_token})
     return sign(command, keys.access_key, keys.secret_key)
 
 

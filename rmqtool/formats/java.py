@@ -14,13 +14,16 @@ import codecs
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, TypeVar
 
 from rmqtool import kernel
 
-Key = TypeVar("Key", str, int)
+TYPE_CHECKING = False  # without the module typing: everything imports this one
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypeVar
+
+    Key = TypeVar("Key", str, int)
 
 SHORT_MIN = -(1 << 15)
 SHORT_MAX = (1 << 15) - 1

@@ -80,7 +80,7 @@ class AnswerTemplate:
         self._json = text.replace('"opaque":0', '"opaque":%d', 1)
         self._any_text = any(self._is_text)
         self._binary = self._split(encode_binary_header(command))
-        self._fields_at = len(encode_binary_header(command._replace(ext_fields=None))) - _INT.size
+        self._fields_at = len(encode_binary_header(command.replaced(ext_fields=None))) - _INT.size
 
     @staticmethod
     def _split(header: bytes) -> list[bytes]:

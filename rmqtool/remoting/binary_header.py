@@ -21,12 +21,15 @@ Upstream: ``RocketMQSerializable``.
 from __future__ import annotations
 
 import struct
-from typing import Final
 
 from rmqtool import kernel
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.remoting import limits
 from rmqtool.remoting.command import FrameError, Language, RemotingCommand, SerializeType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 # upstream: code, language, version, opaque, flag, length of the remark
 _HEAD: Final = struct.Struct(">hbhiii")

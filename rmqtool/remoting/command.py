@@ -9,9 +9,12 @@ Upstream: ``RemotingCommand``, ``LanguageCode``, ``MQVersion``, ``SerializeType`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 # The first flag marks an answer; the second a request whose sender does not wait for one.
 ANSWER = 1
@@ -83,21 +86,54 @@ OWN_VERSION = version_ordinal("4.9.8")
 _NO_FIELDS: Mapping[str, str] = {}
 
 
-class RemotingCommand(NamedTuple):
-    """A request or an answer. ``ext_fields`` is missing (None) if the header does not have this member, as in upstream.
+class RemotingCommand:
+    """A request or an answer. It is a value: it does not change after it was made.
 
-    ``language`` is missing (None) if upstream does not know the sender's.
+    ``ext_fields`` is missing (None) if the header does not have this member, as in upstream. ``language`` is missing
+    (None) if upstream does not know the sender's.
     """
 
-    code: int
-    ext_fields: dict[str, str] | None = None
-    body: bytes = b""
-    opaque: int = 0
-    flag: int = 0
-    language: Language | None = Language.JAVA
-    version: int = OWN_VERSION
-    remark: str | None = None
-    serialize_type: SerializeType = SerializeType.JSON
+    # Not a named tuple: every frame makes one of these in two thirds of the time, and importing ``typing`` for it would
+    # take as long as importing this whole room.
+    __slots__ = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
+
+    def __init__(
+        self,
+        code: int,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        opaque: int = 0,
+        flag: int = 0,
+        language: Language | None = Language.JAVA,
+        version: int = OWN_VERSION,
+        remark: str | None = None,
+        serialize_type: SerializeType = SerializeType.JSON,
+    ) -> None:
+        self.code = code
+        self.ext_fields = ext_fields
+        self.body = body
+        self.opaque = opaque
+        self.flag = flag
+        self.language = language
+        self.version = version
+        self.remark = remark
+        self.serialize_type = serialize_type
+
+    def _members(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def replaced(self, **members: Any) -> RemotingCommand:
+        """Return the same command with other values of these members."""
+        return RemotingCommand(**(self._members() | members))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotingCommand) and self._members() == other._members()
+
+    __hash__ = None  # type: ignore[assignment]  # as that of its dict of fields
+
+    def __repr__(self) -> str:
+        members = ", ".join(f"{name}={value!r}" for name, value in self._members().items())
+        return f"RemotingCommand({members})"
 
     @property
     def ext(self) -> Mapping[str, str]:

@@ -19,14 +19,17 @@ Upstream: ``NettyDecoder``, ``NettyEncoder``, ``RemotingCommand.decode``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from io import BytesIO
-from typing import Final
 
 from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import decode_binary_header, encode_binary_header
 from rmqtool.remoting.command import FrameError, RemotingCommand, SerializeType
 from rmqtool.remoting.json_header import decode_json_header, encode_json_header, header_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Final
 
 # The length, then the type of the header in the top byte of the header's length.
 HEAD: Final = struct.Struct(">iI")

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import json
 from json.encoder import encode_basestring
-from typing import Any, Final
 
 from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text, encode_text
 from rmqtool.remoting import limits
 from rmqtool.remoting.command import FrameError, Language, RemotingCommand, SerializeType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 # Numbers with a point keep their text: only Java knows how Java would write them.
 _read: Final = json.JSONDecoder(parse_float=str).raw_decode

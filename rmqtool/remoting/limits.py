@@ -7,9 +7,12 @@ twice its bytes, and no more time than reading it once.
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from rmqtool.remoting.command import FrameError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 # The whole frame, its length field included. upstream: NettyDecoder.FRAME_MAX_LENGTH
 FRAME_BYTES: Final = 16 << 20

@@ -49,7 +49,7 @@ def sign(command: RemotingCommand, access_key: str, secret_key: str) -> Remoting
     """Return a request with the key of its sender and a signature, as clients from 4.9.4 on sign."""
     ext = {**command.ext, ACCESS_KEY: access_key}
     ext[SIGNATURE] = signature(secret_key, signed_content(ext, command.body))
-    return command._replace(ext_fields=ext)
+    return command.replaced(ext_fields=ext)
 
 
 def is_signed(command: RemotingCommand, secret_key: str) -> bool:

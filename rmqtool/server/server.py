@@ -386,7 +386,7 @@ class Server:
         key = connection, opaque
         timeout = self.loop.call_later(_PATIENCE, self._take_answer, key, None)
         self._pending[key] = _Asked(timeout, answered)
-        connection.send(command._replace(opaque=opaque))
+        connection.send(command.replaced(opaque=opaque))
 
     def _take_answer(self, key: tuple[Connection, int], found: RemotingCommand | None) -> None:
         asked = self._pending.pop(key, None)
@@ -413,5 +413,5 @@ class Server:
             connection, command = found
             assert isinstance(connection, Connection), "clients are known by their connections"
             if connection.is_open:
-                connection.send(command._replace(opaque=self._next_opaque()))
+                connection.send(command.replaced(opaque=self._next_opaque()))
         return TransactionState.UNKNOWN

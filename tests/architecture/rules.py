@@ -182,9 +182,17 @@ def check_budgets(module: Module) -> Iterator[Violation]:
         names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
         count = len([name for name in names if name not in ("self", "cls")])
         count += (given.vararg is not None) + (given.kwarg is not None)
-        if not in_commands and count > house.PARAMETERS:
+        if not in_commands and count > house.PARAMETERS and not _only_keeps(name, function):
             message = f"{count} parameters, {house.PARAMETERS} are allowed"
             yield Violation("parameters", place, function.lineno, message)
+
+
+def _only_keeps(name: str, function: Function) -> bool:
+    """Whether it is the constructor of a value, which has a parameter for each of its members and does nothing else."""
+    return name.endswith(".__init__") and all(
+        isinstance(step, ast.Assign) and isinstance(step.targets[0], ast.Attribute) and isinstance(step.value, ast.Name)
+        for step in function.body
+    )
 
 
 def check_commands(module: Module) -> Iterator[Violation]:

@@ -124,6 +124,11 @@ BREAKING = {
     "command without a verb": ("no-verb", "commands/a.py", "def a():\n    from rmqtool.api.tick import tick\n"),
     "many parameters": ("parameters", "formats/a.py", "def f(a, b, c, d, *, e, f, g, h):\n    pass\n"),
     "the kernel past its module": ("third-party", "columns/a.py", "from rmqtool import _native\n"),
+    "many parameters of a constructor that does more": (
+        "parameters",
+        "formats/a.py",
+        "class A:\n    def __init__(self, a, b, c, d, e, f, g, h):\n        self.a = a\n        self.b = b + c\n",
+    ),
     "many parameters, gathered": ("parameters", "formats/a.py", "def f(a, b, c, d, e, f, *g, **h):\n    pass\n"),
     "name of a module": ("name", "formats/record_utils.py", "x = 1\n"),
     "name of a package": ("name", "files/common/__init__.py", ""),
@@ -187,6 +192,10 @@ KEEPING = {
         "def f():\n    topic(Action())\n\n\ndef g():\n    tick()\n",
     ),
     "7 parameters and self": ("formats/a.py", "class A:\n    def f(self, a, b, c, d, e, f, g):\n        pass\n"),
+    "constructor of a value": (
+        "formats/a.py",
+        "class A:\n    def __init__(self, a, b, c, d, e, f, g, h):\n        self.a = a\n        self.b = b\n",
+    ),
     "like a banned name": ("formats/a.py", "def utility_of_commonplace():\n    pass\n"),
     "open in files": ("files/a.py", "def f(p):\n    return open(p)\n"),
     "struct in formats": ("formats/a.py", "import struct\nUNIT = struct.Struct('>qiq')\n"),

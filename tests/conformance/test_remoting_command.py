@@ -56,7 +56,7 @@ def told(command: RemotingCommand) -> str:
 def test_the_real_class_reads_ours(version: str, ours: list[RemotingCommand], tmp_path: Path) -> None:
     frames, lines = tmp_path / "frames", tmp_path / "lines"
     if version == "4.9.7":  # it does not know the youngest language
-        ours = [command._replace(language=None) if command.language == 13 else command for command in ours]
+        ours = [command.replaced(language=None) if command.language == 13 else command for command in ours]
         ours = [command for command in ours if command.language is not None]
     frames.write_bytes(b"".join(map(encode_frame, ours)))
     run(version, tmp_path, "read", frames, lines)

@@ -41,7 +41,7 @@ def test_what_the_client_hook_signs_verifies(version: str, tmp_path: Path) -> No
     assert [command for command in found if is_signed(command, SECRET + "0")] == []
     for command in found:
         for name in command.ext.keys() - {SIGNATURE}:
-            changed = command._replace(ext_fields={**command.ext, name: command.ext[name] + "x"})
+            changed = command.replaced(ext_fields={**command.ext, name: command.ext[name] + "x"})
             assert not is_signed(changed, SECRET), (name, command)
 
 

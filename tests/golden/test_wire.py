@@ -45,9 +45,9 @@ def test_headers_are_as_long_as_those_of_the_real_encoders(frames: list[Decoded]
         elif frame.language == "JAVA":
             lengths = {len(encode_json_header(command)): "json"}
             if not frame.ext:
-                lengths[len(encode_json_header(command._replace(ext_fields={})))] = "json with empty fields"
+                lengths[len(encode_json_header(command.replaced(ext_fields={})))] = "json with empty fields"
             if frame.remark is None:
-                lengths[len(encode_json_header(command._replace(remark="")))] = "empty remark"
+                lengths[len(encode_json_header(command.replaced(remark="")))] = "empty remark"
             if any(value.endswith("...") for value in frame.ext.values()):
                 seen["cut value"] += 1
             elif len(frame.remark or "") == 160 and frame.header_length not in lengths:

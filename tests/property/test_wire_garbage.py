@@ -100,7 +100,7 @@ def rephrase(dice: random.Random, data: bytes, other: bytes) -> bytes:
     body = dice.choice((command.body, second.body, mutate(dice, command.body, second.body)))
     kind = dice.choice(list(SerializeType)) if abs(second.code) < 0x8000 > command.code else SerializeType.JSON
     code = dice.choice((command.code, command.code, second.code))
-    return encode_frame(command._replace(code=code, ext_fields=fields, body=body, serialize_type=kind))
+    return encode_frame(command.replaced(code=code, ext_fields=fields, body=body, serialize_type=kind))
 
 
 def disturb(dice: random.Random, corpus: list[bytes]) -> bytes:

@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections import Counter
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,13 @@ from rmqtool.formats.dispatch import DispatchRules, has_queue_unit, iter_index_t
 from rmqtool.formats.index import key_hash
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.message_json import encode_line, message_json
-from rmqtool.kernel import Kernel
 from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import fields_in_python
 from rmqtool.remoting.command import FrameError
 from tests.support.one_by_one import NUMBERS, walk
+
+if TYPE_CHECKING:
+    from rmqtool.kernel import Kernel
 
 _ODD_TAGS, _ODD_KEYS, _NAMES_QUEUES, _NOT_TEXT, _BESIDE_QUEUE = 1, 2, 4, 8, 16
 _ALL_CHECKS = table.WRONG_CRC | table.WRONG_PROPERTY_CRC

@@ -161,7 +161,7 @@ def test_what_is_stored_and_not_everywhere_is_stored(code: int, status: str) -> 
     def play(request: RemotingCommand) -> RemotingCommand:
         answer = stored_at()(request)
         assert answer is not None
-        return answer._replace(code=code)
+        return answer.replaced(code=code)
 
     async def test() -> None:
         async with playing({SEND: play}) as peers, cluster_of(peers[0]) as cluster:

@@ -165,7 +165,7 @@ def test_a_slave_is_read_where_there_is_no_master_or_where_the_broker_says_so() 
             def elsewhere(request: RemotingCommand) -> RemotingCommand:
                 answer = queue_of(0, 9)(request)
                 assert answer is not None
-                return answer._replace(ext_fields={**answer.ext, "suggestWhichBrokerId": "1"})
+                return answer.replaced(ext_fields={**answer.ext, "suggestWhichBrokerId": "1"})
 
             names.plays |= {ROUTE: routes_to({"broker-a": {0: names.address, 1: slave.address}}), PULL: elsewhere}
             cluster.routes.forget("T")

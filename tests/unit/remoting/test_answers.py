@@ -25,7 +25,7 @@ def test_an_unknown_code_is_answered_3() -> None:
 
 @pytest.mark.parametrize("kind", SerializeType)
 def test_an_answer_has_the_requests_kind_of_header(kind: SerializeType) -> None:
-    said = answers.answer(ASK._replace(serialize_type=kind), header=GetMaxOffsetAnswer(offset=5), body=b"y")
+    said = answers.answer(ASK.replaced(serialize_type=kind), header=GetMaxOffsetAnswer(offset=5), body=b"y")
     assert decode_frame(encode_frame(said)) == said
     assert (said.serialize_type, said.ext_fields, said.body) == (kind, {"offset": "5"}, b"y")
 

@@ -35,10 +35,10 @@ def test_a_unique_key_query_is_taken_in_both_forms() -> None:
         given = signature(SECRET, signed_content(query, b"", with_query=with_query))
         command = RemotingCommand(12, {**query, "Signature": given})
         assert is_signed(command, SECRET)
-        assert not is_signed(command._replace(ext_fields={**command.ext, "topic": "U"}), SECRET)
+        assert not is_signed(command.replaced(ext_fields={**command.ext, "topic": "U"}), SECRET)
     # The query itself must not change either, where it is signed.
     signed = sign(RemotingCommand(12, query), "u", SECRET)
-    assert not is_signed(signed._replace(ext_fields={**signed.ext, "_UNIQUE_KEY_QUERY": "false"}), SECRET)
+    assert not is_signed(signed.replaced(ext_fields={**signed.ext, "_UNIQUE_KEY_QUERY": "false"}), SECRET)
 
 
 def test_what_is_not_signed_is_refused() -> None:
