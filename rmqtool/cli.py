@@ -15,6 +15,7 @@ from typing import IO, Annotated
 
 import typer
 from typer import _click as click
+from typer import _completion_shared as completion_scripts
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 from typer.models import CommandInfo
@@ -27,6 +28,7 @@ NAME = "rmqtool"
 _DEBUG = "--debug"
 # Words that are less alike than this are different words.
 _ALIKE = 0.65
+_COMPLETION = frozenset({"--show-completion", "--install-completion"})
 _DEBUG_HELP = "Show the traceback of an unexpected error."
 _EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
 without it $RMQTOOL_STORE is used, then ~/store. The commands of Look and Judge never change the store.
@@ -71,6 +73,10 @@ def _main(words: list[str], table: Sequence[Entry]) -> int:
 def _status(words: list[str], table: Sequence[Entry], *, debug: bool) -> int:
     """Run the command; each way in which it can end becomes a status or an RmqtoolError."""
     group = command_tree(table)
+    if not _COMPLETION.isdisjoint(words):
+        from rmqtool.commands.completion import BASH_SCRIPT
+
+        completion_scripts._completion_scripts["bash"] = BASH_SCRIPT
     try:
         if not words:
             typer.echo(_help(group), err=True)

@@ -16,6 +16,22 @@ from rmqtool.commands import store_names
 from rmqtool.commands.completion_table import COMMANDS, ROOT_OPTIONS
 
 VARIABLE = "_RMQTOOL_COMPLETE"
+# The function for bash; typer fills in the names. The status says whether a path belongs there, and only then files are
+# offered: typer's own script offers them wherever nothing else is known. bash 3 has no compopt and still offers them.
+BASH_SCRIPT = """
+%(complete_func)s() {
+    local IFS=$'\\n' found
+    found=$( env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD \\
+                 %(autocomplete_var)s=complete_bash "$1" 2>/dev/null ) || compopt -o default 2>/dev/null
+    COMPREPLY=( $found )
+}
+
+if type compopt >/dev/null 2>&1; then
+    complete -F %(complete_func)s %(prog_name)s
+else
+    complete -o default -F %(complete_func)s %(prog_name)s
+fi
+"""
 
 # A value and its description.
 Candidate = tuple[str, str]
@@ -182,9 +198,10 @@ def _split(line: str) -> list[str]:
 
 
 def _to_bash(found: list[Candidate] | None) -> int:
+    """Print the candidates for bash; the status tells ``BASH_SCRIPT`` that a path belongs there."""
     for value, _ in found or ():
         sys.stdout.write(value.replace("|", "\\|") + "\n")
-    return 0
+    return 1 if found is None else 0
 
 
 def _to_zsh(found: list[Candidate] | None) -> int:

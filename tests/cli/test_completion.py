@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import subprocess
 import sys
 
 import pytest
-from typer._completion_shared import get_completion_script
 
 from rmqtool.cli import command_tree
 from rmqtool.commands import completion
@@ -148,15 +149,63 @@ def test_every_shell_gets_topics_in_its_own_words_and_little_is_loaded(shell, ex
     }
 
 
-def test_bash_runs_what_show_completion_prints(store, tmp_path):
-    (tmp_path / "rmqtool").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rmqtool "$@"\n')
-    (tmp_path / "rmqtool").chmod(0o755)
-    script = get_completion_script(prog_name="rmqtool", complete_var="_RMQTOOL_COMPLETE", shell="bash")
+@pytest.fixture
+def bash_script() -> str:
+    """Return what --show-completion prints in bash."""
+    # Not as the last command, which bash would become: its parent is what the tool looks at.
+    asked = ["bash", "--norc", "-c", '"$0" -m rmqtool --show-completion; true', sys.executable]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def in_path(tmp_path) -> dict[str, str]:
+    """Return an environment in which ``rmqtool`` completes, and otherwise prints the words it was given."""
+    run = f'exec "{sys.executable}" -m rmqtool "$@"'
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/rmqtool").write_text(f'#!/bin/sh\n[ -z "$_RMQTOOL_COMPLETE" ] || {run}\necho "TYPED($*)"\n')
+    (tmp_path / "bin/rmqtool").chmod(0o755)
+    return {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
+
+
+def test_bash_runs_what_show_completion_prints(store, bash_script, in_path):
     words = f"COMP_WORDS=(rmqtool cat {store('54-broker')} -t %RETRY%G_o); COMP_CWORD=4"
-    asked = f'{script}\n{words}\n_rmqtool_completion rmqtool\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "--norc", "-c", asked], capture_output=True, text=True, env=environment, check=True)
+    asked = f'{bash_script}\n{words}\n_rmqtool_completion rmqtool\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "--norc", "-c", asked], capture_output=True, text=True, env=in_path, check=True)
     assert done.stdout.split() == ["%RETRY%G_ok", "%RETRY%G_order"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("rmqtool inf", "info"),
+        ("rmqtool query S --jsonl --kin", "query S --jsonl --kind"),
+        ("rmqtool export S --to on", "export S --to only.here"),
+        ("rmqtool info on", "info only.here"),
+        ("rmqtool cat S --template on", "cat S --template on"),
+        ("rmqtool nonsense on", "nonsense on"),
+    ],
+)
+def test_bash_offers_files_only_where_a_path_belongs(typed, expected, bash_script, in_path, tmp_path):
+    """A real bash at a terminal: a tab, then return; what it runs is what the line had become."""
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "only.here").touch()
+    (tmp_path / "script").write_text(bash_script)
+    shell, terminal = os.openpty()
+    command = ["bash", "--norc", "--noprofile", "-i"]
+    environment = in_path | {"TERM": "dumb", "HOME": str(tmp_path), "INPUTRC": "/dev/null"}
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=place, env=environment, start_new_session=True
+    ) as bash:
+        os.close(terminal)
+        os.write(shell, f"source {tmp_path}/script\n{typed}\t\nexit\n".encode())
+        said = b""
+        with contextlib.suppress(OSError):  # Linux says EIO where the other side of a terminal is gone
+            while more := os.read(shell, 4096):
+                said += more
+        bash.wait(60)
+    os.close(shell)
+    assert re.findall(r"TYPED\((.*?) ?\)", said.decode()) == [expected], said.decode()
 
 
 # zsh evaluates the line, its function _arguments evaluates what is in the double brackets, and what shows the
