@@ -19,6 +19,7 @@
 #include "json.h"
 #include "encode.h"
 #include "fields.h"
+#include "json_header.h"
 
 static void *room_for(size_t count, size_t width) {
     void *made = malloc(count * width ? count * width : 1);
@@ -128,6 +129,27 @@ static void fuzz_fields(const uint8_t *data, size_t size) {
     }
 }
 
+/* The strings and numbers of a JSON header: none leaves the buffer, and no text grows when its escapes are read. */
+static void fuzz_json_header(const uint8_t *data, size_t size) {
+    uint8_t *text = room_for(size, 1);
+    Reader r = {data, data + size};
+    while (r.p < r.end) {
+        const uint8_t *from = r.p;
+        Text raw;
+        int escapes;
+        int64_t number;
+        if (take_string(&r, &raw, &escapes)) {
+            expect(raw.p == from + 1 && r.p == raw.p + raw.length + 1 && r.p <= r.end);
+            int64_t length = unescape(raw, text);
+            expect(length <= (int64_t)raw.length && (escapes || length == (int64_t)raw.length));
+        } else if (r.p = from, take_number(&r, &number)) expect(number == (int32_t)number);
+        else r.p = from, take_mark(&r, ':');
+        expect(r.p <= r.end);
+        if (r.p == from) r.p++;
+    }
+    free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     static int is_ready;
     if (!is_ready) crc32_init(), json_init(), is_ready = 1;
@@ -150,6 +172,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
         fuzz_lines(data, length, wrong + i, 1, 6000);
     }
     fuzz_fields(data, size);
+    fuzz_json_header(data, size);
     expect(crc32_of(data, size) == ~crc32_by_tables(~0u, data, size));
     free(data), free(starts);
     return 0;

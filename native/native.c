@@ -3,7 +3,7 @@
  * Buffers in, arrays of the caller out, plain numbers back: no files, no numpy, no policy. No function trusts a length
  * or the result of another call; each proves every record it touches with look_at (record.h), and each field of a header
  * with take_field (fields.h). rmqtool/_native.pyi says what the functions are called with. Reading order: record.h,
- * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, message.h, fields.h.
+ * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, message.h, fields.h, json_header.h.
  *
  * The limited API of Python 3.11 is all that is used, so one binary serves 3.11 and everything later. */
 #define PY_SSIZE_T_CLEAN
@@ -21,6 +21,7 @@
 #include "arguments.h"
 #include "message.h"
 #include "fields.h"
+#include "json_header.h"
 
 #ifndef RMQTOOL_SOURCES
 #define RMQTOOL_SOURCES 0
@@ -247,6 +248,117 @@ static PyObject *py_header_fields(PyObject *self, PyObject *const *args, Py_ssiz
     return finish(&c, fields && is_taken ? Py_NewRef(Py_None) : NULL);
 }
 
+/* Return the text of a string as a Python object; NULL without an error where it is declined. */
+static PyObject *read_text(Reader *r) {
+    Text raw;
+    int escapes;
+    uint8_t small[1024], *to = small;
+    if (!take_string(r, &raw, &escapes)) return NULL;
+    if (!escapes) return PyUnicode_FromStringAndSize((const char *)raw.p, raw.length);
+    if (raw.length > sizeof small && !(to = PyMem_Malloc(raw.length))) return PyErr_NoMemory();
+    int64_t length = unescape(raw, to);
+    PyObject *text = length < 0 ? NULL : PyUnicode_FromStringAndSize((const char *)to, (Py_ssize_t)length);
+    if (to != small) PyMem_Free(to);
+    return text;
+}
+
+/* Return the fields of ``extFields``; NULL without an error where they are not all texts, or more than ``most``. */
+static PyObject *read_fields(Reader *r, size_t most) {
+    PyObject *fields = take_mark(r, '{') ? PyDict_New() : NULL;
+    int is_good = fields && !take_mark(r, '}');
+    if (fields && !is_good) return fields;
+    for (int is_last = 0; is_good && !is_last; is_last = !take_mark(r, ',')) {
+        PyObject *name = read_text(r), *value = name && take_mark(r, ':') ? read_text(r) : NULL;
+        is_good = value && !PyDict_SetItem(fields, name, value) && (size_t)PyDict_Size(fields) <= most;
+        Py_XDECREF(name), Py_XDECREF(value);
+    }
+    if (is_good && take_mark(r, '}')) return fields;
+    Py_XDECREF(fields);
+    return NULL;
+}
+
+enum { STRING_FIELD, INT_FIELD, LONG_FIELD, BOOLEAN_FIELD };
+enum { INT_DIGITS = 9, LONG_DIGITS = 18 };
+
+/* Return the value of a field's text; NULL without an error where it is not the usual spelling of its type. */
+static PyObject *typed_value(PyObject *text, long type) {
+    Py_ssize_t length;
+    const char *p = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+    if (!p) return PyErr_Clear(), NULL;
+    if (type == STRING_FIELD) return Py_NewRef(text);
+    if (type == BOOLEAN_FIELD) {
+        int is_true = is_word((Text){(const uint8_t *)p, (uint32_t)length}, "true", 4);
+        return is_true || is_word((Text){(const uint8_t *)p, (uint32_t)length}, "false", 5) ? PyBool_FromLong(is_true) : NULL;
+    }
+    if ((type != INT_FIELD && type != LONG_FIELD) || !length || length > (type == INT_FIELD ? INT_DIGITS : LONG_DIGITS)) return NULL;
+    long long value = 0;
+    for (const char *end = p + length; p < end; p++) {
+        if (*p < '0' || *p > '9') return NULL;
+        value = value * 10 + (*p - '0');
+    }
+    return PyLong_FromLongLong(value);
+}
+
+static PyObject *py_typed_fields(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 2 || !PyDict_Check(args[0]) || !PyDict_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "typed_fields(ext, types): two dicts");
+    PyObject *found = PyDict_New(), *name, *text;
+    for (Py_ssize_t at = 0; found && PyDict_Next(args[0], &at, &name, &text);) {
+        PyObject *entry = PyDict_GetItemWithError(args[1], name);
+        if (!entry && !PyErr_Occurred()) continue;
+        PyObject *type = entry && PyTuple_Check(entry) && PyTuple_Size(entry) == 2 ? PyTuple_GetItem(entry, 1) : NULL;
+        if (!type && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a type is a tuple of attribute and number");
+        PyObject *value = type ? typed_value(text, PyLong_AsLong(type)) : NULL;
+        int is_set = value && !PyDict_SetItem(found, PyTuple_GetItem(entry, 0), value);
+        Py_XDECREF(value);
+        if (is_set) continue;
+        Py_DECREF(found);
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    }
+    return found;
+}
+
+/* The members of a header that have a text or fields, and those that have a number. */
+enum { EXT_FIELDS, LANGUAGE, REMARK, OBJECTS };
+enum { CODE, OPAQUE, COMMAND_FLAG, VERSION, NUMBERS };
+enum { MOST_OTHER_MEMBERS = 16 };
+
+/* Read one member; return 0 where it is declined. */
+static int read_member(Reader *r, PyObject **objects, int64_t *numbers, size_t most, int *others) {
+    static const char *const number_names[NUMBERS] = {"code", "opaque", "flag", "version"};
+    Text name;
+    int escapes;
+    if (!take_string(r, &name, &escapes) || escapes || !take_mark(r, ':')) return 0;
+    for (int i = 0; i < NUMBERS; i++)
+        if (is_word(name, number_names[i], (uint32_t)strlen(number_names[i]))) return take_number(r, numbers + i);
+    int place = IS(name, "extFields") ? EXT_FIELDS : IS(name, "language") ? LANGUAGE : IS(name, "remark") ? REMARK : OBJECTS;
+    if (place == OBJECTS) {
+        Text value;
+        return ++*others <= MOST_OTHER_MEMBERS && take_string(r, &value, &escapes) && !escapes;
+    }
+    Py_XDECREF(objects[place]);
+    return (objects[place] = place == EXT_FIELDS ? read_fields(r, most) : read_text(r)) != NULL;
+}
+
+static PyObject *py_json_header(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 4, "json_header(data, at, end, most)");
+    Array data = take_bytes(&c);
+    size_t at = take_size(&c, data.count), end = take_size(&c, data.count), most = take_size(&c, INT32_MAX);
+    if (!need(&c, at <= end, "a number is out of bounds")) return finish(&c, NULL);
+    Reader r = {(const uint8_t *)data.items + at, (const uint8_t *)data.items + end};
+    PyObject *objects[OBJECTS] = {NULL}, *made = NULL;
+    int64_t numbers[NUMBERS] = {0};
+    int others = 0, is_good = take_mark(&r, '{');
+    for (int is_last = 0; is_good && !is_last; is_last = !take_mark(&r, ',')) is_good = read_member(&r, objects, numbers, most, &others);
+    if (is_good && take_mark(&r, '}') && r.p == r.end) {
+#define OR_NONE(object) (object) ? (object) : Py_None
+        made = Py_BuildValue("(LOLLOLO)", (long long)numbers[CODE], OR_NONE(objects[EXT_FIELDS]), (long long)numbers[OPAQUE],
+                             (long long)numbers[COMMAND_FLAG], OR_NONE(objects[LANGUAGE]), (long long)numbers[VERSION], OR_NONE(objects[REMARK]));
+    } else if (!PyErr_Occurred()) made = Py_NewRef(Py_None);
+    for (int i = 0; i < OBJECTS; i++) Py_XDECREF(objects[i]);
+    return finish(&c, made);
+}
+
 /* A number for each row, or one for all. */
 typedef struct { Py_buffer view; const int64_t *each; int64_t all; int is_held; } Numbers;
 
@@ -357,7 +469,7 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
     FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(dispatch), FAST(dispatch_one), FAST(group), FAST(number_texts), FAST(hang_in),
-    FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(text_maker), FAST(header_fields),
+    FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(text_maker), FAST(header_fields), FAST(json_header), FAST(typed_fields),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 

@@ -118,3 +118,17 @@ def text_maker(
 
 def header_fields(data: Buffer, at: int, end: int, most: int, /) -> dict[str, str] | None:
     """Return the fields of a ROCKETMQ header between two places; None: malformed, or more than ``most``."""
+
+def json_header(
+    data: Buffer, at: int, end: int, most: int, /
+) -> tuple[int, dict[str, str] | None, int, int, str | None, int, str | None] | None:
+    """Return the code, fields, opaque, flag, language, version and remark of a JSON header between two places.
+
+    None: it has more than texts and ints, or more than ``most`` fields, or is none.
+    """
+
+def typed_fields(ext: dict[str, str], types: Mapping[str, tuple[str, int]], /) -> dict[str, Any] | None:
+    """Return the values of a header's fields by attribute, without those that ``types`` does not name.
+
+    A type is 0 a text, 1 an int, 2 a long, 3 a boolean. None: a text is not the usual spelling of its type.
+    """

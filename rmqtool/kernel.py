@@ -74,6 +74,14 @@ if TYPE_CHECKING:
 
         def header_fields(self, data: Any, at: int, end: int, most: int, /) -> dict[str, str] | None: ...
 
+        def json_header(
+            self, data: Any, at: int, end: int, most: int, /
+        ) -> tuple[int, dict[str, str] | None, int, int, str | None, int, str | None] | None: ...
+
+        def typed_fields(
+            self, ext: dict[str, str], types: Mapping[str, tuple[str, int]], /
+        ) -> dict[str, Any] | None: ...
+
 
 def sources_digest(directory: StrPath) -> int | None:
     """Return the checksum of the C sources as ``native/compile_kernel.py`` does; None where there are none."""

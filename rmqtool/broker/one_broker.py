@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from rmqtool.broker.client_registry import Clients, Peer
 from rmqtool.broker.consumer.consume_message import QueueLocks
@@ -26,8 +27,7 @@ from rmqtool.remoting.headers import Request
 _TAKES_NO_PUTS = RunningFlag.NOT_WRITEABLE | RunningFlag.DISK_FULL
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A request: the command, its header as a value, who sent it, and from which address."""
 
     command: RemotingCommand

@@ -16,7 +16,7 @@ in 5.x), and of inner batches, which take one offset for each message (upstream:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from rmqtool.config import StoreConfig, Version
@@ -26,7 +26,7 @@ from rmqtool.formats.batches import iter_batch_items
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag, TransactionType, transaction_type
 from rmqtool.formats.dispatch import has_queue_unit, parse_delay_levels, topic_allows_lmq
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.ids import encode_offset_msg_id
+from rmqtool.formats.ids import encode_offset_msg_ids
 from rmqtool.formats.java import int64, parse_int, parse_long, parse_short
 from rmqtool.formats.properties import decode_properties, join_properties
 from rmqtool.formats.property_names import (
@@ -208,7 +208,7 @@ class PutTicket:
     def offset_msg_id(self) -> str:
         """The offset message id; for a batch the ids of its records, separated by commas; empty if not stored."""
         offsets = self.record_offsets or ([self.physical_offset] if self.physical_offset >= 0 else [])
-        return ",".join(encode_offset_msg_id(*self.store_host, offset) for offset in offsets)
+        return encode_offset_msg_ids(*self.store_host, offsets)
 
     def is_done_at(self, flushed_offset: int) -> bool:
         """Return whether the result is known when the log is durable up to an offset."""
@@ -501,11 +501,13 @@ class Intake:
             given = message.properties
             shared = given if isinstance(given, bytes) else encoder.text(given, message.property_bins)
         records: list[Record] = []
+        # One value for all of them in turn: a copy for each would cost more than the rest.
+        one = message.with_properties({})
         for item in iter_batch_items(message.body):
             if isinstance(item, Flaw):
                 return PutStatus.MESSAGE_ILLEGAL
             text = join_properties(item.raw_properties, shared)
-            one = replace(message, body=item.body, flag=item.flag)
+            one.body, one.flag = item.body, item.flag
             record = encoder.encode(one, rules, message.queue_id, store_host, now, text)
             if isinstance(record, PutStatus):
                 return record

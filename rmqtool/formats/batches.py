@@ -39,21 +39,20 @@ def iter_batch_items(data: Buffer) -> Iterator[BatchItem | Flaw]:
         if left < _PREFIX.size + _LENGTH_SIZE:
             yield Flaw("CL-LEN", f"{left} bytes after the last message of a batch", at, left)
             return
-        prefix = _PREFIX.decode(data, at)
-        body_at = at + _PREFIX.size
-        properties_at = body_at + prefix.body_length + _LENGTH_SIZE
-        if prefix.total_size > left or prefix.body_length < 0 or properties_at > at + prefix.total_size:
-            yield Flaw("CL-LEN", f"message of {prefix.total_size} bytes in a batch with {left} left", at, left)
+        total_size, _, _, flag, body_length = _PREFIX.unpack_from(data, at)
+        body_at, end = at + _PREFIX.size, at + total_size
+        properties_at = body_at + body_length + _LENGTH_SIZE
+        if total_size > left or body_length < 0 or properties_at > end:
+            yield Flaw("CL-LEN", f"message of {total_size} bytes in a batch with {left} left", at, left)
             return
         (properties_length,) = layouts.SHORT.unpack_from(data, properties_at - _LENGTH_SIZE)
-        if properties_length < 0 or properties_at + properties_length != at + prefix.total_size:
+        if properties_length < 0 or properties_at + properties_length != end:
             yield Flaw(
-                "CL-LEN", f"the lengths in a message of a batch do not add up to its size {prefix.total_size}", at, left
+                "CL-LEN", f"the lengths in a message of a batch do not add up to its size {total_size}", at, left
             )
             return
-        body = bytes(data[body_at : body_at + prefix.body_length])
-        yield BatchItem(prefix.flag, body, bytes(data[properties_at : properties_at + properties_length]))
-        at += prefix.total_size
+        yield BatchItem(flag, bytes(data[body_at : properties_at - _LENGTH_SIZE]), bytes(data[properties_at:end]))
+        at = end
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:

@@ -15,6 +15,7 @@ Upstream: ``MessageDecoder.createMessageId`` (offset message id), ``MessageClien
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import NamedTuple
@@ -57,6 +58,12 @@ def encode_offset_msg_id(address: bytes, port: int, physical_offset: int) -> str
     """Return the id in upper-case hexadecimal digits."""
     tail = port.to_bytes(4, "big", signed=True) + physical_offset.to_bytes(8, "big", signed=True)
     return (address + tail).hex().upper()
+
+
+def encode_offset_msg_ids(address: bytes, port: int, physical_offsets: Sequence[int]) -> str:
+    """Return the ids of records of one store host, separated by commas, as a broker answers a batch."""
+    host = (address + port.to_bytes(4, "big", signed=True)).hex().upper()
+    return ",".join([f"{host}{offset:016X}" for offset in physical_offsets])
 
 
 def decode_offset_msg_id(text: str) -> OffsetMsgId | None:

@@ -95,8 +95,13 @@ def decode_properties(block: bytes) -> dict[str, str]:
     A pair counts if its name and its value are not empty. The first 0x01 separates them, so a value can contain more.
     If a name occurs twice, the last value counts.
     """
+    return read_properties(decode_text(block))
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Return the properties of a block that is a text already, as in a request."""
     found = {}
-    for piece in decode_text(block).split(PROPERTY_SEPARATOR):
+    for piece in text.split(PROPERTY_SEPARATOR):
         name, _, value = piece.partition(NAME_VALUE_SEPARATOR)
         if name and value:
             found[name] = value

@@ -78,7 +78,6 @@ class AnswerTemplate:
             text = text.replace(f'"{_HOLE}"', "%s" if is_text else '"%d"', 1)
         # The members are sorted by name: opaque comes after the fields.
         self._json = text.replace('"opaque":0', '"opaque":%d', 1)
-        self._any_text = any(self._is_text)
         self._binary = self._split(encode_binary_header(command))
         self._fields_at = len(encode_binary_header(command.replaced(ext_fields=None))) - _INT.size
 
@@ -92,11 +91,8 @@ class AnswerTemplate:
         """Return the frame that answers ``opaque``, with a header of the request's type."""
         if serialize_type is SerializeType.ROCKETMQ:
             return join_frame(self._binary_header(opaque, values), body, serialize_type)
-        if self._any_text:
-            values = tuple(
-                quote(value) if is_text else value for value, is_text in zip(values, self._is_text, strict=True)
-            )
-        return join_frame(encode_text(self._json % (*values, opaque)), body, serialize_type)
+        spelled = [quote(value) if is_text else value for value, is_text in zip(values, self._is_text, strict=True)]
+        return join_frame(encode_text(self._json % (*spelled, opaque)), body, serialize_type)
 
     def _binary_header(self, opaque: int, values: tuple[Any, ...]) -> bytes:
         parts = [self._binary[0]]

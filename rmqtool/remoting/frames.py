@@ -24,7 +24,12 @@ from io import BytesIO
 from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import decode_binary_header, encode_binary_header
 from rmqtool.remoting.command import FrameError, RemotingCommand, SerializeType
-from rmqtool.remoting.json_header import decode_json_header, encode_json_header, header_text
+from rmqtool.remoting.json_header import (
+    decode_json_header,
+    encode_json_header,
+    header_in_python,
+    header_text,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,10 +88,9 @@ def frame_size(data: bytes, at: int) -> int:
 def _decode(data: bytes, at: int, end: int) -> RemotingCommand:
     marked: int = HEAD.unpack_from(data, at)[1]
     middle = at + HEAD.size + (marked & _HEADER_LENGTH)
-    header = data[at + HEAD.size : middle]
     if marked >> _TYPE_SHIFT:
-        return decode_binary_header(header, data[middle:end])
-    return decode_json_header(header_text(header), data[middle:end])
+        return decode_binary_header(data[at + HEAD.size : middle], data[middle:end])
+    return decode_json_header(data, at + HEAD.size, middle, data[middle:end])
 
 
 class FrameDecoder:
@@ -154,6 +158,8 @@ class FrameDecoder:
         del frame
         if marked >> _TYPE_SHIFT:
             return decode_binary_header(header, body)
+        if len(header) <= limits.PLAIN_HEADER_BYTES:
+            return decode_json_header(header, 0, len(header), body)
         text = header_text(header)
         del header
-        return decode_json_header(text, body)
+        return header_in_python(text, body)

@@ -19,12 +19,13 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
+from rmqtool import kernel
 from rmqtool.remoting.declared import (
     READERS,
     Boolean,
     Declared,
+    Field,
     HeaderError,
-    Reader,
     Resource,
     String,
     field,
@@ -70,11 +71,29 @@ class Code(NamedTuple):
     until: str = ""
 
 
-class _Plan(NamedTuple):
-    """The plan to read a header: attribute and reader by name on the wire, and the required fields."""
+# How the kernel reads the text of a field; it leaves all other types to their readers.
+_KERNEL_TYPES: Final = {"String": 0, "int": 1, "Integer": 1, "long": 2, "Long": 2, "bool": 3, "Boolean": 3}
 
-    long: Mapping[str, tuple[str, Reader | None]]
-    short: Mapping[str, tuple[str, Reader | None]]
+
+class _Readers:
+    """Attribute and reader by name on the wire, for one form of a header."""
+
+    def __init__(self, fields: Mapping[str, Field]) -> None:
+        self.by_name = {wire: (field.name, READERS[field.java]) for wire, field in fields.items()}
+        self._types = {wire: (field.name, _KERNEL_TYPES.get(field.java, -1)) for wire, field in fields.items()}
+
+    def read_plain(self, ext: Mapping[str, str]) -> dict[str, Any] | None:
+        """Return the values by attribute, if all texts are the usual spelling of their types."""
+        if kernel.NATIVE is None or type(ext) is not dict:
+            return None
+        return kernel.NATIVE.typed_fields(ext, self._types)
+
+
+class _Plan(NamedTuple):
+    """The plan to read a header in its two forms, and the required fields."""
+
+    long: _Readers
+    short: _Readers
     needed: frozenset[str]
 
 
@@ -108,11 +127,15 @@ class Header(Declared):
         return cls._read(ext, cls._reading().long)[0]
 
     @classmethod
-    def _read(cls, ext: Mapping[str, str], readers: Mapping[str, tuple[str, Reader | None]]) -> tuple[Self, str | None]:
+    def _read(cls, ext: Mapping[str, str], readers: _Readers) -> tuple[Self, str | None]:
         """Return the value of the readable fields, and the first text that could not be read."""
         value = cls.__new__(cls)
         given = value.__dict__
-        reader_of = readers.get
+        plain = readers.read_plain(ext)
+        if plain is not None:
+            given.update(plain)
+            return value, None
+        reader_of = readers.by_name.get
         flaw = None
         for wire, text in ext.items():
             entry = reader_of(wire)
@@ -137,13 +160,13 @@ class Header(Declared):
         """Return the plan for this header, derived at its first use: most processes see only a few kinds."""
         plan = cls.__dict__.get("_plan")
         if plan is None:
-            long = {field.wire: (name, READERS[field.java]) for name, field in cls.fields.items()}
+            long = {field.wire: field for field in cls.fields.values()}
             # A field without a short name keeps its long one.
-            short = long | {field.short: long[field.wire] for field in cls.fields.values() if field.short}
+            short = long | {field.short: field for field in cls.fields.values() if field.short}
             needed = {name for name, field in cls.fields.items() if field.insisted_on}
             if cls.strict:
                 needed |= {name for name, field in cls.fields.items() if field.needed}
-            plan = cls._plan = _Plan(long, short, frozenset(needed))
+            plan = cls._plan = _Plan(_Readers(long), _Readers(short), frozenset(needed))
         return plan
 
     def encode(self, *, short: bool = False) -> dict[str, str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from json.encoder import encode_basestring
 
+from rmqtool import kernel
 from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text, encode_text
 from rmqtool.remoting import limits
 from rmqtool.remoting.command import FrameError, Language, RemotingCommand, SerializeType
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _read: Final = json.JSONDecoder(parse_float=str).raw_decode
 _LANGUAGES: Final = {language.name: language for language in Language}
 _BLANK: Final = " \t\r\n"
+_JSON: Final = SerializeType.JSON
 
 quote: Final = encode_basestring
 
@@ -39,8 +41,19 @@ def header_text(data: bytes | memoryview) -> str:
         return decode_text(data)
 
 
-def decode_json_header(text: str, body: bytes = b"") -> RemotingCommand:
-    """Return the command of a header and its body. Raises FrameError."""
+def decode_json_header(data: bytes | memoryview, begin: int, end: int, body: bytes = b"") -> RemotingCommand:
+    """Return the command of the header between two places, and of its body. Raises FrameError."""
+    if kernel.NATIVE is not None and end - begin <= limits.PLAIN_HEADER_BYTES:
+        plain = kernel.NATIVE.json_header(data, begin, end, limits.FIELDS)
+        if plain is not None:
+            code, fields, opaque, flag, language, version, remark = plain
+            known = None if language is None else _LANGUAGES.get(language)
+            return RemotingCommand(code, fields, body, opaque, flag, known, version, remark, _JSON)
+    return header_in_python(header_text(data[begin:end]), body)
+
+
+def header_in_python(text: str, body: bytes = b"") -> RemotingCommand:
+    """Return the command of a header: what the kernel is the twin of. It leaves to this what it declines."""
     members = _members(text)
     fields = members.get("extFields")
     if fields is not None:

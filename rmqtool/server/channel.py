@@ -16,7 +16,7 @@ from rmqtool.engine.message import Host
 from rmqtool.formats.hosts import format_host, parse_address
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.answers import answer
-from rmqtool.remoting.command import ANSWER, ONEWAY, FrameError, RemotingCommand
+from rmqtool.remoting.command import ANSWER, ONEWAY, FrameError, Language, RemotingCommand
 from rmqtool.remoting.frames import FrameDecoder, encode_frame
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Connection(StreamProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._peer = Peer(self, "", "", 0)
+        self._sender: tuple[Language | None, int] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Know the client's address."""
@@ -78,11 +79,12 @@ class Connection(StreamProtocol):
 
     def peer_of(self, command: RemotingCommand) -> Peer:
         """Return the sender of a request; its language and version rarely change."""
-        peer = self._peer
-        language = "OTHER" if command.language is None else command.language.name
-        if peer.version != command.version or peer.language != language:
-            peer = self._peer = Peer(self, peer.address, language, command.version)
-        return peer
+        sender = command.language, command.version
+        if sender != self._sender:
+            self._sender = sender
+            language = "OTHER" if command.language is None else command.language.name
+            self._peer = Peer(self, self._peer.address, language, command.version)
+        return self._peer
 
     @property
     def address(self) -> str:

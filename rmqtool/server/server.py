@@ -9,7 +9,7 @@ answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
 
@@ -44,6 +44,9 @@ _MOST_HELD = 65_536
 # Frequent requests that do not depend on the newest messages.
 _HOT: Final = frozenset({*SENDS, *PULLS, 14, 15, 34, 38})
 
+
+_ROWS: Final = dict(REQUESTS)
+_NO_FIELDS: Final[Mapping[str, str]] = {}
 
 # After this time (ms) a pull whose filter skipped messages gets the offset to continue at.
 _LOOK_PERIOD = 5_000
@@ -216,8 +219,8 @@ class Server:
             self._finish_puts()
             self._dispatch()
         try:
-            row = REQUESTS[command.code]
-            header = row.request.decode(command.ext, short=row.short)
+            row = _ROWS[command.code]
+            header = row.request.decode(command.ext_fields or _NO_FIELDS, short=row.short)
             reply = processor(Asked(command, header, connection.peer_of(command), connection.host))
         except (HeaderError, BodyError) as error:
             connection.answer(command, unreadable(command, error))
@@ -235,7 +238,8 @@ class Server:
         elif command.code not in _HOT:
             # A commit of a transaction, among others, puts a message by itself.
             self._dispatch_soon(is_busy=False)
-        self.notify()
+        if self.broker.clients.changed:
+            self.notify()
         self._reply(connection, command, reply)
 
     def bug(self, error: BaseException) -> None:

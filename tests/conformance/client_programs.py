@@ -28,6 +28,7 @@ from tests.support.remoting_calls import ask
 _CLIENTS = Path(__file__).parent / "clients"
 _JSON = Path(__file__).parent / "oracle" / "java" / "J.java"
 _LIMIT = 300
+_JOURNEYS = "ClientJourneys"
 _QUEUES = 4
 
 
@@ -109,19 +110,23 @@ def _make(*command: str, cwd: Path) -> None:
         pytest.skip(f"{' '.join(command[:2])}: {(done.stderr or done.stdout).strip()[-300:]}")
 
 
-def _java(version: str, home: Path) -> tuple[list[str], Path]:
+def java_program(name: str, version: str, home: Path, *options: str) -> tuple[list[str], Path]:
+    """Compile a program of ``clients/`` against a version; return the command that starts it, and where."""
     jars = class_path(version)
-    programs = (_CLIENTS / "ClientJourneys.java", _JSON)
-    with _built(f"java-{version}", programs) as (folder, stale):
+    programs = (_CLIENTS / f"{name}.java", _JSON)
+    with _built(f"java-{version}" if name == _JOURNEYS else f"java-{version}-{name}", programs) as (folder, stale):
         if stale:
             for path in programs:
                 (folder / path.name).write_text(source_for(version, path), encoding="utf-8")
             _make("javac", "-nowarn", "-cp", jars, "-d", ".", *(path.name for path in programs), cwd=folder)
             (folder / "logback.xml").write_text("<configuration><root level='OFF'/></configuration>")
     quiet = [f"-D{prefix}logback.configurationFile={folder}/logback.xml" for prefix in ("", "rmq.")]
-    options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}", *quiet]
-    options += ["-Drocketmq.client.logUseSlf4j=true", "-cp", f"{folder}{os.pathsep}{jars}"]
-    return ["java", *options, "ClientJourneys"], folder
+    words = [*options, f"-Duser.home={home}", *quiet, "-Drocketmq.client.logUseSlf4j=true"]
+    return ["java", *words, "-cp", f"{folder}{os.pathsep}{jars}", name], folder
+
+
+def _java(version: str, home: Path) -> tuple[list[str], Path]:
+    return java_program(_JOURNEYS, version, home, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def _go(version: str, home: Path) -> tuple[list[str], Path]:

@@ -91,10 +91,10 @@ def cluster(version: str, directory: Path) -> Iterator[Path]:
                 process.wait(60)
 
 
-def wait_for_broker() -> None:
+def wait_for_broker(names: str = NAMES) -> None:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
-        with contextlib.suppress(rmqtool.RmqtoolError), rmqtool.connect(ADDRESS) as client:
+        with contextlib.suppress(rmqtool.RmqtoolError), rmqtool.connect(f"rocketmq://{names}") as client:
             if client.topics():
                 return
         time.sleep(0.5)

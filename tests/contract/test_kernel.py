@@ -265,6 +265,73 @@ def test_fields_of_real_headers(comparison: Comparison) -> None:
     assert seen["declined headers"] > 50
 
 
+JSON_HEADERS = [
+    raw.data[8 : 8 + int.from_bytes(raw.data[5:8], "big")] for raw in wire.raw_frames()[::7] if raw.data[4] == 0
+]
+
+
+def test_recorded_json_headers(comparison: Comparison) -> None:
+    """Whole, cut and damaged. Those of Node and C++ have numbers among the fields, which are left to Python."""
+    rng = random.Random(2)
+    for header in JSON_HEADERS:
+        comparison.json_header(header)
+    seen = comparison.seen
+    assert seen["headers"] > 1000
+    assert seen["typed headers"] > 300
+    assert seen["refused headers"] == 0
+    assert seen["declined headers"] < 30
+    for header in JSON_HEADERS:
+        comparison.json_header(header[: rng.randrange(len(header))])
+        for _ in range(4):
+            comparison.json_header(damage(rng, header))
+    assert seen["refused headers"] > 1000
+    assert seen["declined headers"] > 40
+
+
+def test_json_headers_laid_by_hand() -> None:
+    assert NATIVE is not None
+    empty = (0, None, 0, 0, None, 0, None)
+    headers: dict[bytes, tuple[object, ...] | None] = {
+        b'{"code":310,"opaque":-7,"flag":2,"version":479}': (310, None, -7, 2, None, 479, None),
+        b' {\n"code" : 1\t} ': (1, *empty[1:]),
+        b'{"extFields":{}}': (0, {}, *empty[2:]),
+        b'{"extFields":{"a":"1","a":"2","b":""}}': (0, {"a": "2", "b": ""}, *empty[2:]),
+        b'{"extFields":{"a\\u0041":"\\"\\\\\\/\\b\\f\\n\\r\\t\\u0001\\u007F"}}': (
+            0, {"aA": '"\\/\b\f\n\r\t\x01\x7f'}, *empty[2:],
+        ),
+        '{"remark":"é中","language":"GO","other":"x"}'.encode(): (0, None, 0, 0, "GO", 0, "é中"),
+        b'{"code":2147483647}': (2147483647, *empty[1:]),
+        b'{"code":2147483648}': None,
+        b'{"code":01}': None,
+        b'{"code":1.5}': None,
+        b'{"code":"1"}': None,
+        b'{"extFields":{"a":1}}': None,
+        b'{"extFields":{"a":"\\u00e9"}}': None,
+        b'{"extFields":{"a":"\x01"}}': None,
+        b'{"extFields":{"a":"\xff"}}': None,
+        b'{"extFields":{"a":"b",}}': None,
+        b'{"extFields":{"a":"b"}': None,
+        b'{"code":1}x': None,
+        b"{}": None,
+        b"": None,
+    }  # fmt: skip
+    assert {header: NATIVE.json_header(header, 0, len(header), 9) for header in headers} == headers
+    two = b'{"extFields":{"a":"b","c":"d"}}'
+    assert NATIVE.json_header(two, 0, len(two), 1) is None
+    assert NATIVE.json_header(memoryview(b"x" + two), 1, len(two) + 1, 2) is not None
+
+
+def test_values_of_fields_laid_by_hand() -> None:
+    assert NATIVE is not None
+    types = {"t": ("text", 0), "i": ("int", 1), "l": ("long", 2), "b": ("boolean", 3), "o": ("other", -1)}
+    fields = {"t": "é", "i": "999999999", "l": "999999999999999999", "b": "false", "unknown": "x"}
+    expected = {"text": "é", "int": 999999999, "long": 999999999999999999, "boolean": False}
+    assert NATIVE.typed_fields(fields, types) == expected
+    for name, text in (("i", "-1"), ("i", ""), ("i", "1" * 10), ("l", "1" * 19), ("i", "٣"), ("b", "TRUE"), ("o", "x")):
+        assert NATIVE.typed_fields({name: text}, types) is None, (name, text)
+    assert NATIVE.typed_fields({"t": "\ud800"}, types) is None
+
+
 def test_fields_laid_by_hand() -> None:
     assert NATIVE is not None
     fields = {
@@ -333,6 +400,11 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "fields that end before they begin": ("header_fields", (b"abc", 2, 1, 9), ValueError),
     "fields after the end": ("header_fields", (b"abc", 0, 4, 9), ValueError),
     "fewer fields than none": ("header_fields", (b"abc", 0, 3, -1), ValueError),
+    "a header that ends before it begins": ("json_header", (b"abc", 2, 1, 9), ValueError),
+    "a header after the end": ("json_header", (b"abc", 0, 4, 9), ValueError),
+    "fields that are no dict": ("typed_fields", ([], {}), TypeError),
+    "a type that is no tuple": ("typed_fields", ({"a": "b"}, {"a": 1}), TypeError),
+    "a type without a number": ("typed_fields", ({"a": "b"}, {"a": ("a", "b")}), TypeError),
     "no tuple": ("decoder", (int, None), TypeError),
     "names": ("text_maker", ((1,), True, None), TypeError),
     "columns": ("encode_slab", ([b""], [], (0,) * 9, [bytes(8)], [bytes(8)], 0, LONGS[:1]), ValueError),
@@ -357,6 +429,9 @@ def test_both_sides_spell_one_table() -> None:
     assert NATIVE.ROW_SIZE == table.ROW_SIZE
 
 
+HEADER_WITH_ALL = b'{"extFields":{"a":"b","c":"\\u0001"},"language":"JAVA","remark":"d"}'
+
+
 def test_messages_do_not_pile_up() -> None:
     """What a decoder and a text maker hand out is counted right: the memory stays what it is."""
     assert NATIVE is not None
@@ -368,8 +443,11 @@ def test_messages_do_not_pile_up() -> None:
         "decode = kernel.NATIVE.decoder(Message, print)\n"
         "text = kernel.NATIVE.text_maker(('a',), True, print)\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"header = {HEADER_WITH_ALL!r}\n"
         "for round in range(3):\n"
         "    for _ in range(100000):\n"
+        "        kernel.NATIVE.json_header(header, 0, len(header) - _ % 2, 9)\n"
+        "        kernel.NATIVE.typed_fields({'a': '1' if _ % 3 else 'x', 'b': 'c'}, {'a': ('a', 1), 'b': ('b', 0)})\n"
         "        kernel.NATIVE.header_fields(b'\\0\\1a\\0\\0\\0\\1b\\0', 0, 8 + _ % 2, 9)\n"
         "        decode(EXAMPLE_A); text({'a': 'b'}); kernel.NATIVE.text_maker(('a',), True, print)\n"
         "    before = before if round > 1 else peak()\n"

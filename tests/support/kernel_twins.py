@@ -12,9 +12,11 @@ import zlib
 from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 
+from rmqtool import kernel
 from rmqtool.columns import table
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import SysFlag
@@ -26,7 +28,11 @@ from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.message_json import encode_line, message_json
 from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import fields_in_python
-from rmqtool.remoting.command import FrameError
+from rmqtool.remoting.command import ANSWER, FrameError, Language, RemotingCommand
+from rmqtool.remoting.declared import HeaderError
+from rmqtool.remoting.headers import Row
+from rmqtool.remoting.json_header import header_in_python, header_text
+from rmqtool.remoting.requests import REQUESTS
 from tests.support.one_by_one import NUMBERS, walk
 
 if TYPE_CHECKING:
@@ -40,10 +46,10 @@ _FLAW_BITS = {"CL-PHY": table.WRONG_PLACE, "CL-TIME": table.WRONG_TIME}
 class Comparison:
     """The kernel beside ``formats`` on many buffers."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, native: Kernel) -> None:
+        self.kernel = native
         self.seen: Counter[str] = Counter()
-        self.decode = kernel.decoder(Message, decode_record)
+        self.decode = native.decoder(Message, decode_record)
 
     def look(self, data: bytes, base: int = 0) -> None:
         """Compare everything about ``data``, whose byte 0 is at ``base`` of a log."""
@@ -75,6 +81,36 @@ class Comparison:
             return
         assert list(found.items()) == list(expected.items())
         self.seen["fields"] += len(found)
+
+    def json_header(self, data: bytes) -> None:
+        """Compare a JSON header, and the values of its fields."""
+        found = self.kernel.json_header(data, 0, len(data), limits.FIELDS)
+        try:
+            expected = header_in_python(header_text(data))
+        except FrameError:
+            assert found is None
+            self.seen["refused headers"] += 1
+            return
+        if found is None:
+            self.seen["declined headers"] += 1
+            return
+        code, fields, opaque, flag, language, version, remark = found
+        known = None if language is None else Language.__members__.get(language)
+        assert RemotingCommand(code, fields, b"", opaque, flag, known, version, remark) == expected
+        self.seen["headers"] += 1
+        if code in REQUESTS and fields is not None and not flag & ANSWER:
+            self._typed_fields(REQUESTS[code], fields)
+
+    def _typed_fields(self, row: Row, fields: dict[str, str]) -> None:
+        found, expected = [], []
+        for native in (self.kernel, None):
+            with patch.object(kernel, "NATIVE", native):
+                try:
+                    (expected if native is None else found).append(row.decode(fields))
+                except HeaderError as error:
+                    (expected if native is None else found).append(str(error))
+        assert found == expected
+        self.seen["typed headers"] += 1
 
     def _walk(self, data: bytes) -> list[int]:
         expected, stop = walk(data)

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.replies import Forwarded, Putting, Reply
 from rmqtool.broker.producer.client import UniqKeys
-from rmqtool.broker.producer.send import as_received, broker_properties, status_without_slave
+from rmqtool.broker.producer.send import broker_properties, receive, status_without_slave
 from rmqtool.broker.services.redelivery import text_of
 from rmqtool.broker.services.transactions import EndStatus
 from rmqtool.broker.topics import TopicConfig
@@ -20,7 +20,7 @@ from rmqtool.engine.put import PutTicket
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.hosts import format_host
 from rmqtool.formats.java import encode_text
-from rmqtool.formats.properties import decode_properties
+from rmqtool.formats.properties import read_properties
 from rmqtool.formats.property_names import (
     DELAY,
     MSG_REGION,
@@ -62,6 +62,7 @@ from rmqtool.remoting.requests.messages import ReplyMessage, SendMessage, SendMe
 _SAYS_MOST_RETRIES = 121
 _RETRY_QUEUES = 1
 _MULTI_TAG = "MULTI_TAG"
+_MULTI_TAGS = int(SysFlag.MULTI_TAGS)
 
 _CODES = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -124,13 +125,14 @@ class Sending:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._broker.chance.randrange(max(int(config["writeQueueNums"]), 1))
+        properties = read_properties(header.properties or "")
         message = NewMessage(
             topic,
             asked.command.body,
             queue_id,
-            encode_text(header.properties or ""),
+            properties,
             header.flag,
-            header.sys_flag | (SysFlag.MULTI_TAGS if config.get("topicFilterType") == _MULTI_TAG else 0),
+            header.sys_flag | (_MULTI_TAGS if config.get("topicFilterType") == _MULTI_TAG else 0),
             header.born_timestamp,
             asked.host,
             reconsume_times=header.reconsume_times or 0,
@@ -139,19 +141,20 @@ class Sending:
             retried = self._as_retried(asked, header, message)
             if not isinstance(retried, NewMessage):
                 return retried
-            message = retried
+            message, properties = retried, dict(retried.property_map())
+            message.properties = properties
         if header.batch:
             return self._send_batch(asked, message)
-        received = as_received(message, self._config, "") if self._has_key(message) else self._with_key(message)
-        properties = received.property_map()
-        if TRAN_MSG in properties and properties[TRAN_MSG].lower() == "true" and not _is_retry_later(received):
-            half = self._broker.services.transactions.half_of(received)
+        needs_key = not self._is_4_9 and UNIQ_KEY not in properties
+        receive(message, self._config, self._keys.next() if needs_key else "")
+        if TRAN_MSG in properties and properties[TRAN_MSG].lower() == "true" and not _is_retry_later(message):
+            half = self._broker.services.transactions.half_of(message)
             if isinstance(half, EndStatus):
                 remark = f"the broker[{self._address}] sending transaction message is forbidden"
                 return answer(asked.command, ResponseCode.NO_PERMISSION, remark)
-            received = half
-        ticket = self._broker.store.put_async(received)
-        key = "" if self._is_4_9 else properties.get(UNIQ_KEY, "")
+            message = half
+        ticket = self._broker.store.put_async(message)
+        key = "" if self._is_4_9 else properties[UNIQ_KEY]
         return Putting(ticket, partial(self._answer, asked.command, topic, queue_id, ticket, key))
 
     def reply(self, asked: Asked) -> Reply:
@@ -165,7 +168,7 @@ class Sending:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._broker.chance.randrange(max(int(config["writeQueueNums"]), 1))
-        properties = decode_properties(encode_text(header.properties or ""))
+        properties = read_properties(header.properties or "")
         message = NewMessage(
             header.topic,
             asked.command.body,
@@ -233,12 +236,6 @@ class Sending:
             return answer(command, code, remark, header=header)
 
         return Putting(ticket, finish)
-
-    def _has_key(self, message: NewMessage) -> bool:
-        return self._is_4_9 or UNIQ_KEY.encode() in message.properties
-
-    def _with_key(self, message: NewMessage) -> NewMessage:
-        return as_received(message, self._config, self._keys.next())
 
     def _refusal(self, asked: Asked, header: SendMessage, config: TopicConfig | None) -> RemotingCommand | None:
         """Refuse what upstream's ``msgCheck`` refuses; a topic that is not there is made where that is allowed."""
@@ -336,9 +333,7 @@ class Sending:
             return self._refused(command, status)
         counts.puts[topic] += len(ticket.record_offsets) or 1
         counts.put_bytes[topic] += ticket.size
-        values: tuple[str | int, ...] = (ticket.offset_msg_id, queue_id, ticket.queue_offset)
-        if not self._is_4_9:
-            values = (*values, key)
+        values = ticket.offset_msg_id, queue_id, ticket.queue_offset, *(() if self._is_4_9 else (key,))
         return self._templates[code].encode(command.serialize_type, command.opaque, values)
 
     def _refused(self, command: RemotingCommand, status: PutStatus) -> RemotingCommand:

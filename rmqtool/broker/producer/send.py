@@ -13,6 +13,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from random import randrange
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from rmqtool.broker.groups import SubscriptionGroups
@@ -38,15 +39,16 @@ from rmqtool.formats.topics import AUTO_CREATE_TOPIC, PERM_READ, PERM_WRITE, che
 from rmqtool.store.config_files import config_text
 
 
-def broker_properties(config: StoreConfig) -> dict[str, str]:
+def broker_properties(config: StoreConfig) -> Mapping[str, str]:
     """Return the properties that the broker of ``config`` adds to each message with a unique key, in its order."""
-    if config.version is Version.V4_9:
-        return {CLUSTER: config.broker_cluster_name}
-    return {
-        MSG_REGION: config.region_id,
-        TRACE_ON: str(config.trace_on).lower(),
-        CLUSTER: config.broker_cluster_name,
-    }
+    return _added(config.version, config.region_id, config.trace_on, config.broker_cluster_name)
+
+
+@lru_cache(maxsize=64)
+def _added(version: Version, region: str, traces: bool, cluster: str) -> Mapping[str, str]:
+    if version is Version.V4_9:
+        return MappingProxyType({CLUSTER: cluster})
+    return MappingProxyType({MSG_REGION: region, TRACE_ON: str(traces).lower(), CLUSTER: cluster})
 
 
 def as_received(
@@ -56,13 +58,20 @@ def as_received(
 
     ``sent`` are the properties that the client sent, if they are not those of the message.
     """
-    properties = dict(message.property_map() if sent is None else sent)
-    if config.version is Version.V4_9:
-        properties.update(broker_properties(config))
-        return message.with_properties(properties, _stored_text(tuple(properties))(properties))
-    properties.setdefault(UNIQ_KEY, uniq_key)
+    received = message.with_properties(dict(message.property_map() if sent is None else sent))
+    receive(received, config, uniq_key)
+    return received
+
+
+def receive(message: NewMessage, config: StoreConfig, uniq_key: str) -> None:
+    """Make of a message what the broker of ``config`` stores. Its properties are a dict, which is changed."""
+    properties = message.properties
+    assert type(properties) is dict, "the properties are the message's own"
+    if config.version is not Version.V4_9:
+        properties.setdefault(UNIQ_KEY, uniq_key)
     properties.update(broker_properties(config))
-    return message.with_properties(properties)
+    if config.version is Version.V4_9:
+        message.property_text = _stored_text(tuple(properties))(properties)
 
 
 @lru_cache(maxsize=4096)
