@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
     class Kernel(Protocol):
-        """What ``rmqtool._native`` offers. Its stub says what each function does; mypy compares the two.
+        """The functions of ``rmqtool._native``. Its stub explains each of them; mypy compares the two.
 
-        Buffers are Any here: to mypy an array is none before Python 3.12.
+        Buffers are Any here: before Python 3.12 mypy does not accept an array as a buffer.
         """
 
         SOURCES: int
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 
 
 def sources_digest(directory: StrPath) -> int | None:
-    """Return the checksum of the C sources as ``native/compile_kernel.py`` does; None where there are none."""
+    """Return the checksum of the C sources as ``native/compile_kernel.py`` does; None if there are no sources."""
     # Without pathlib: this runs at every start, and takes less time than importing that.
     names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
     sources = [name for name in names if name.endswith(".h")] + [name for name in names if name == "native.c"]
@@ -96,7 +96,7 @@ def sources_digest(directory: StrPath) -> int | None:
 
 
 def load(wanted: bool, sources: StrPath) -> tuple[Kernel | None, str]:
-    """Return the kernel, or None and why there is none; ``sources`` is where the C would be."""
+    """Return the kernel, or None and the reason; ``sources`` is the directory of the C sources in a clone."""
     if not wanted:
         return None, "RMQTOOL_PURE is set"
     try:

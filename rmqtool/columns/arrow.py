@@ -1,9 +1,11 @@
-"""Arrow, loaded when something of it is first used: what the kernel does needs none of it, and loading takes long.
+"""Arrow, loaded at its first use: with the kernel many commands do not need it, and loading takes longer than they do.
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from rmqtool.columns.arrow import pa
+A module that may run without Arrow imports it so::
+
+    if TYPE_CHECKING:
+        import pyarrow as pa
+    else:
+        from rmqtool.columns.arrow import pa
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from typing import Any
 
 
 class _Late:
-    """A module whose names are looked up when they are used."""
+    """Imports a module when one of its names is first used, and keeps the names it was asked for."""
 
     def __init__(self, name: str) -> None:
+        # Two underscores, so that this is not taken for a name of the module.
         self.__name = name
 
     def __getattr__(self, name: str) -> Any:

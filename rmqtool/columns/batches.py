@@ -1,7 +1,7 @@
 """Arrow batches of messages: the one schema that export and Spark share.
 
-Columns are made on demand: a projection names them, and what no named column needs is not looked at. The schema has a
-version, which stands in its metadata; a change that a reader could notice raises it.
+Columns are made on demand: a projection names them, and a part of the record that no named column needs is not decoded.
+The schema has a version, which is in its metadata; a change that a reader could notice raises it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ SCHEMA_VERSION = 1
 VERSION_KEY = b"rmqtool.schema_version"
 
 _MICROSECONDS = 1000
+# The latest time, in ms, that a timestamp in microseconds can hold.
 _LATEST_IN_US = (2**63 - 1) // _MICROSECONDS
 
 # Columns that hold a field of the record as it is.
@@ -70,7 +71,11 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Which columns a batch has, how bodies and times stand in it, and how large it may grow."""
+    """The columns of a batch, the form of its bodies and times, and the bounds of its size.
+
+    Bodies are ``inflated`` as consumers get them, ``raw`` as they are stored, or ``none``: a column of nulls.
+    ``broker`` is the value of that column in every row.
+    """
 
     columns: tuple[str, ...] = COLUMNS
     body: Literal["inflated", "raw", "none"] = "inflated"
@@ -79,7 +84,7 @@ class Projection:
     bounds: Bounds = DEFAULT_BOUNDS
 
     def schema(self) -> pa.Schema:
-        """Return the schema of the batches."""
+        """Return the schema of the batches, its version in the metadata."""
         fields = [pa.field(name, self._type(name)) for name in self.columns]
         return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
@@ -93,7 +98,10 @@ class Projection:
 
 
 class Batch(NamedTuple):
-    """A record batch: its row 0 is row ``first_row`` of the records; rows whose bodies did not inflate have flaws."""
+    """A record batch, whose row 0 is row ``first_row`` of the records.
+
+    ``flaws`` names the rows whose bodies did not inflate; those bodies are as stored.
+    """
 
     batch: pa.RecordBatch
     first_row: int
@@ -101,7 +109,7 @@ class Batch(NamedTuple):
 
 
 def iter_batches(records: Records, projection: Projection) -> Iterator[Batch]:
-    """Yield batches of all ``records`` in their order."""
+    """Yield all ``records`` as batches within the projection's bounds, in their order."""
     schema = projection.schema()
     inflate = projection.body == "inflated" and "body" in projection.columns
     for part in iter_parts(records, projection.bounds, inflate=inflate):
@@ -112,7 +120,7 @@ def iter_batches(records: Records, projection: Projection) -> Iterator[Batch]:
 
 
 class _Source:
-    """What the columns of one batch are made of."""
+    """Makes the columns of one batch; properties are decoded once, when the first column needs them."""
 
     def __init__(self, part: Part, projection: Projection) -> None:
         self.records = part.records
@@ -124,7 +132,7 @@ class _Source:
         return decode_properties(self.records)
 
     def make(self, name: str) -> pa.Array:
-        """Return the column called ``name``; its type may still be a wider one of the same kind."""
+        """Return the column called ``name``; its type can be wider than the schema's, as large_utf8 for utf8."""
         if name in _FIELDS:
             return pa.array(self.records.column(_FIELDS[name][0]))
         if name in _PROPERTIES:
@@ -137,7 +145,7 @@ class _Source:
             "store_host": lambda: self._host("store_host"),
             "body": self._body,
             "body_codec": lambda: _column(coded(pa.array(self.records.column("sys_flag"))), body_codec),
-            "properties": lambda: self.properties.maps(),  # noqa: PLW0108 - not yet: only when asked
+            "properties": lambda: self.properties.maps(),  # noqa: PLW0108  (decodes them)
             "offset_msg_id": lambda: offset_msg_ids(self.records),
             "broker": lambda: pa.repeat(pa.scalar(self.projection.broker, pa.utf8()), len(self.records)),
         }
@@ -151,7 +159,7 @@ class _Source:
         return _column(coded_hosts(self.records, which))
 
     def _time(self, times: Ints) -> pa.Array:
-        """Return times as timestamps, null where there is none: not positive, or beyond what the unit can say."""
+        """Return times as timestamps, null where a time is not positive or too late for the unit."""
         if self.projection.time_unit == "ms":
             return pa.array(times, mask=times <= 0)
         absent = (times <= 0) | (times > _LATEST_IN_US)
@@ -164,5 +172,5 @@ class _Source:
 
 
 def _column(values: Coded, spell: Callable[..., str | None] = str) -> pa.Array:
-    """Return repeated values as a column of text: what ``spell`` makes of each distinct one."""
+    """Return a coded column as text; ``spell`` is called once for each distinct value."""
     return pa.array([spell(value) for value in values.values], pa.utf8()).take(pa.array(values.codes))

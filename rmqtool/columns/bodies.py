@@ -22,14 +22,14 @@ else:
 
 
 class RowFlaw(NamedTuple):
-    """A flaw of the record of one row."""
+    """The flaw of one record; ``row`` is its number in the column that it comes with."""
 
     row: int
     flaw: Flaw
 
 
 class Bodies(NamedTuple):
-    """A column of bodies; where one did not inflate it is as stored, and the flaw is among ``flaws``."""
+    """A column of bodies. A body that did not inflate is there as it is stored, and ``flaws`` has its row."""
 
     column: pa.LargeBinaryArray
     flaws: list[RowFlaw]
@@ -41,9 +41,10 @@ class Bodies(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """How much is made at once: rows, their stored bytes and, separately, their inflated bodies; and of one body.
+    """Limits of one part: its rows, the stored bytes of its records, and the size of one inflated body.
 
-    A part has one row at least, and its last body may exceed what inflated ones may have together.
+    ``most_bytes`` also limits the inflated bodies of a part, counted separately; the last of them may exceed it. A part
+    has one row at least, so a single record may exceed it too.
     """
 
     most_rows: int = 8192
@@ -55,7 +56,7 @@ DEFAULT_BOUNDS = Bounds()
 
 
 class Part(NamedTuple):
-    """Some of the records, the first being row ``first_row`` of all; their inflated bodies where those are wanted."""
+    """Consecutive records, the first of which is row ``first_row`` of all; no ``bodies`` if they were not asked for."""
 
     first_row: int
     records: Records
@@ -73,26 +74,27 @@ def iter_parts(records: Records, bounds: Bounds, *, inflate: bool) -> Iterator[P
         bodies = None
         if inflate:
             bodies = inflated_bodies(part, bounds.body_cap, bounds.most_bytes)
+            # The inflated bodies may reach the limit before the last row.
             part = part.select(slice(len(bodies.column)))
         yield Part(at, part, bodies)
         at += len(part)
 
 
 def are_compressed(records: Records) -> Mask:
-    """Return which bodies are stored compressed."""
+    """Return which bodies are stored compressed, as the system flag says."""
     found: Mask = records.column("sys_flag") & int(SysFlag.COMPRESSED) != 0
     return found
 
 
 def stored_bodies(records: Records) -> pa.LargeBinaryArray:
-    """Return the bodies as they are stored."""
+    """Return the bodies as they are stored, compressed or not."""
     return pieces(records.data, records.body_offsets, records.body_lengths)
 
 
 def inflated_bodies(records: Records, cap: int = DEFAULT_BODY_CAP, most_bytes: int | None = None) -> Bodies:
-    """Return the bodies as consumers see them, each of ``cap`` bytes at the most.
+    """Return the bodies as consumers get them; one that would inflate to more than ``cap`` bytes is flawed.
 
-    With ``most_bytes`` the column ends behind the body with which the inflated ones together reach it.
+    With ``most_bytes`` the column ends after the body with which the inflated bodies reach that sum.
     """
     compressed = are_compressed(records)
     rows = np.flatnonzero(compressed)
@@ -115,6 +117,7 @@ def inflated_bodies(records: Records, cap: int = DEFAULT_BODY_CAP, most_bytes: i
             count = row + 1
             break
     compressed = compressed[:count]
+    # Inflated bodies replace empty pieces, so that their stored bytes are not copied first.
     lengths = np.where(compressed, 0, records.body_lengths[:count])
     plain = pieces(records.data, records.body_offsets[:count], lengths)
     return Bodies(pc.replace_with_mask(plain, pa.array(compressed), pa.array(inflated, pa.large_binary())), flaws)

@@ -1,8 +1,8 @@
-"""CRC-32 of many pieces of a buffer, one call for each: the format keeps 31 bits of a sum, so sums cannot be combined.
+"""CRC-32 of many pieces of a buffer, one call for each: records keep 31 bits of it, so two cannot be combined.
 
-A call over a hundred bytes takes a third of what it takes in Python to cut them out. So short ones are cut out in
-blocks, as objects made at C speed, and the calls are a ``map`` over those. Long ones are looked at one by one: of views
-that wait in a list the garbage collector would take note, and go through everything there is, again and again.
+A call over a hundred bytes takes a third of the time that Python needs to cut them out. So short pieces are cut out in
+blocks, as objects made at C speed, and the calls are a ``map`` over those. Long pieces are views, made one at a time: a
+list of thousands of views would start the garbage collector again and again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from rmqtool.formats.java import fastest_crc32
 
 Crc32 = Callable[[Any], int]
 
-# What is cut out at once stays in the caches.
+# Pieces that are cut out at once: few enough to stay in the caches.
 _BLOCK = 1024
-# From this mean length on a view of the bytes costs less than a copy; where all are as long, from that length on.
+# From this mean length on a view costs less than a copy; from the second on where all pieces have the same length,
+# since copies of those are cheaper.
 _LONG, _LONG_ALIKE = 512, 1536
 
 
@@ -30,7 +31,7 @@ CRC32 = fastest_crc32()
 
 
 def crc32_each(data: Bytes, offsets: Ints, lengths: Ints, crc32: Crc32 | None = None) -> npt.NDArray[np.uint32]:
-    """Return the checksum of the piece of ``data`` at each offset."""
+    """Return the checksum (32 bits) of the piece of ``data`` at each offset; ``crc32`` replaces the fastest one."""
     if crc32 is None and (computed := checksums(data, offsets, lengths)) is not None:
         return computed
     found = np.empty(len(offsets), np.uint32)
@@ -43,7 +44,7 @@ def crc32_each(data: Bytes, offsets: Ints, lengths: Ints, crc32: Crc32 | None = 
 
 
 def _cut_out(data: Bytes, offsets: Ints, lengths: Ints) -> Iterable[Any]:
-    """Return a buffer for each piece."""
+    """Return the bytes of each piece as the kind of object that is cheapest for these lengths."""
     shortest, longest = int(lengths.min()), int(lengths.max())
     if 0 < shortest == longest < _LONG_ALIKE:
         whole: list[bytes] = windows(data, longest)[offsets].tolist()

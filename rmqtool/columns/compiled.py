@@ -1,7 +1,7 @@
-"""What the compiled kernel gives for many records, as arrays. Each function answers None where it is not there.
+"""Calls of the compiled kernel for many records, with arrays in and out. Without the kernel each function returns None.
 
-This is the one module between the columns and the kernel: it makes the arrays that are filled. What each function is
-the twin of stands beside the call in the module that asks.
+This is the only module between the columns and the kernel: it makes the arrays that the kernel fills. The code in
+Python that does the same is next to the call, in the module that calls.
 """
 
 from __future__ import annotations
@@ -20,28 +20,33 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.index import ENTRY_SIZE
 from rmqtool.formats.java import LONG_MAX
 
-# What a dispatched row may be flagged with, as native/dispatch.h does.
+# Flags of a dispatched row, as in native/dispatch.h: the tags code is not made, the keys are not made, it names further
+# queues, its properties are not UTF-8, it has no entry in its queue (a half message or a rollback).
 ODD_TAGS, ODD_KEYS, NAMES_QUEUES, NOT_TEXT, BESIDE_QUEUE = 1, 2, 4, 8, 16
 
-# So many topics and queues are told apart at once.
+# Distinct values that one call of the kernel can number; with more, the code in Python takes the whole call.
 _MOST_TOPICS, _MOST_QUEUES, _MOST_TEXTS = 2048, 8192, 4096
-# A walk may need so much more room than there are records.
+# The kernel runs several walks at once (CHAINS in native/walk.h), each with room to spare for its last start.
 _WALKS = 64
 
 
 def walked(data: memoryview | Bytes, at: int) -> tuple[Ints, int] | None:
-    """Return where records start from ``at`` on, by magic and size, and where that ends."""
+    """Return where records start from ``at`` on, by magic and size alone, and the offset after the last of them."""
     native = kernel.NATIVE
     if native is None or not 0 <= at <= len(data):
         return None
-    # Memory that is never written is never there: the room for the smallest records costs nothing.
+    # Room for as many of the smallest records as fit. The system gives memory only to pages that are written, so most
+    # of it costs nothing.
     starts = np.empty((len(data) - at) // MIN_RECORD_SIZE + _WALKS, np.int64)
     found, at = native.walk(data, at, starts)
     return starts[:found], at
 
 
 def decoded(data: Bytes, file_offsets: Ints, checks: int) -> dict[str, Any] | None:
-    """Return the columns of the records at some offsets, up to the first that is no whole message."""
+    """Return the columns of the records at some offsets, up to the first that is not a whole message.
+
+    ``checks`` are bits of ``columns.table``; the column ``wrong`` has the result.
+    """
     native = kernel.NATIVE
     if native is None:
         return None
@@ -52,7 +57,7 @@ def decoded(data: Bytes, file_offsets: Ints, checks: int) -> dict[str, Any] | No
 
 
 def checksums(data: Bytes, offsets: Ints, lengths: Ints) -> npt.NDArray[np.uint32] | None:
-    """Return the CRC-32 of the piece of ``data`` at each offset."""
+    """Return the CRC-32 (32 bits) of the piece of ``data`` at each offset."""
     native = kernel.NATIVE
     if native is None:
         return None
@@ -63,7 +68,11 @@ def checksums(data: Bytes, offsets: Ints, lengths: Ints) -> npt.NDArray[np.uint3
 
 
 class Dispatched(NamedTuple):
-    """Of each row its topic, unit, flags and the hash of its tag, -1 for none; a row of each topic; keys in order."""
+    """The dispatch of some rows: topic, queue entry, flags and the hash of the tag (-1 without a tag) of each.
+
+    ``topic_rows`` has a row for each number in ``topic_codes``. Key i belongs to row ``key_rows[i]``, in the order of
+    the index entries.
+    """
 
     topic_codes: npt.NDArray[np.int32]
     units: Bytes
@@ -75,9 +84,9 @@ class Dispatched(NamedTuple):
 
 
 def dispatched(data: Bytes, file_offsets: Ints, delays: Sequence[int], most_keys: int) -> Dispatched | None:
-    """Return what queues and index get of the records at some offsets, with at most so many keys.
+    """Return the queue entries and keys of the records at some offsets; ``delays`` are the delay levels in ms.
 
-    None also where the kernel does not do it: more topics or keys than there is room for.
+    None also if the records have more than ``most_keys`` keys, or too many topics.
     """
     native = kernel.NATIVE
     if native is None or max(delays, default=0) > LONG_MAX:
@@ -103,7 +112,10 @@ def dispatched(data: Bytes, file_offsets: Ints, delays: Sequence[int], most_keys
 
 
 def grouped(topic_codes: Ints, queue_ids: Ints) -> tuple[npt.NDArray[np.int32], list[int]] | None:
-    """Return the rows queue by queue, those of one queue in their order, and where each queue ends among them."""
+    """Return the rows queue by queue, those of one queue in their order, and where each queue ends among them.
+
+    None also for too many queues.
+    """
     native = kernel.NATIVE
     if native is None:
         return None
@@ -122,7 +134,10 @@ def grouped(topic_codes: Ints, queue_ids: Ints) -> tuple[npt.NDArray[np.int32], 
 
 
 def numbered(data: Bytes, file_offsets: Ints, lengths: Ints) -> tuple[npt.NDArray[np.int32], Ints] | None:
-    """Return the texts at some offsets as numbers in the order of their first appearance, and a row of each number."""
+    """Return the texts at some offsets as numbers in the order of their first appearance, and a row of each number.
+
+    None also for too many distinct texts.
+    """
     native = kernel.NATIVE
     if native is None:
         return None
@@ -133,14 +148,17 @@ def numbered(data: Bytes, file_offsets: Ints, lengths: Ints) -> tuple[npt.NDArra
 
 
 class HungKeys(NamedTuple):
-    """The entries of some keys, as they are in the file, and how many slots were empty before."""
+    """The index entries of some keys as bytes of the file, and how many empty slots they took."""
 
     entries: Bytes
     taken: int
 
 
 def hung(slots: npt.NDArray[Any], keys: tuple[Any, Ints, Ints], first: int, begin_timestamp: int) -> HungKeys | None:
-    """Return the entries from number ``first`` on, hung into ``slots``, which are changed."""
+    """Link ``keys`` into the chains of ``slots``, which are changed, and return their entries, the first ``first``.
+
+    ``keys`` are hashes, physical offsets and store times (ms).
+    """
     native = kernel.NATIVE
     if native is None or not len(slots):
         return None
@@ -152,12 +170,15 @@ def hung(slots: npt.NDArray[Any], keys: tuple[Any, Ints, Ints], first: int, begi
 
 
 def room_of_line(size: int) -> int:
-    """Return how many bytes the longest line has that a record of ``size`` bytes could have."""
+    """Return how many bytes the line of a record of ``size`` bytes can have at most: put_lines in native/json.h."""
     return 1536 + 12 * size
 
 
 class SpelledLines(NamedTuple):
-    """Lines back to back, where each ends, and the row after the last: one that is declined, if not the end."""
+    """Lines back to back, where each ends, and the row after the last line.
+
+    That row is the end, or one that the kernel declines, or one for which there was no room.
+    """
 
     text: Bytes
     ends: Ints
@@ -165,7 +186,7 @@ class SpelledLines(NamedTuple):
 
 
 def spelled(data: Bytes, file_offsets: Ints, row: int, size: int) -> SpelledLines | None:
-    """Return Message lines of the records from ``row`` on, as many as ``size`` bytes surely hold."""
+    """Return Message lines of the records from ``row`` on; the last one begins where ``size`` bytes surely hold it."""
     native = kernel.NATIVE
     if native is None:
         return None
@@ -175,9 +196,10 @@ def spelled(data: Bytes, file_offsets: Ints, row: int, size: int) -> SpelledLine
 
 
 def slab(bodies: list[bytes], tails: list[bytes], numbers: Sequence[Any], hosts: Sequence[Any], place: int) -> Any:
-    """Return records back to back, the first at ``place``, and their sizes.
+    """Return records back to back, the first at physical offset ``place``, and their sizes.
 
-    ``hosts`` are the born hosts and then the store host, each its address and its port behind it.
+    ``numbers`` are columns, or one number for all records, in the order of native/encode.h. ``hosts`` are the born
+    hosts and then the store host, each an address with its port after it.
     """
     native = kernel.NATIVE
     if native is None:

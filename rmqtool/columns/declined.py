@@ -1,4 +1,4 @@
-"""What bulk answers instead of a guess."""
+"""A declined place: columns return it where they would have to guess."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Declined(NamedTuple):
-    """Bulk goes no further at ``file_offset``: the tolerant walk has the word. Never on clean data."""
+    """The columns end at ``file_offset``; from there the tolerant walk (``log.walk``) decides. Never on clean data."""
 
     reason: str
     file_offset: int

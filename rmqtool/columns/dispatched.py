@@ -1,4 +1,4 @@
-"""What records get in queues and index: made by the kernel in one pass, and by ``formats`` where it leaves a row."""
+"""Queue entries and index keys of many records: by the kernel in one pass, by ``formats`` for rows that it leaves."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ _UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
 
 
 class IndexKeys(NamedTuple):
-    """The entries that records get: entry i is record ``rows[i]`` under the hash ``key_hashes[i]``."""
+    """Index entries of records, in their order in the file: entry i has record ``rows[i]`` and ``key_hashes[i]``."""
 
     rows: Ints
     key_hashes: npt.NDArray[np.int32]
 
 
 class Dispatch(NamedTuple):
-    """Of each record its topic, its unit, and what is out of the ordinary; of all the keys, and the keys of tags."""
+    """The topic, queue entry and flags of each record, all their keys, and the keys of their tags apart.
+
+    ``delays`` are the delay levels (ms) that the entries of delayed messages were made with.
+    """
 
     delays: Sequence[int]
     topics: Coded
@@ -38,7 +41,10 @@ class Dispatch(NamedTuple):
 
 
 def dispatch_of(records: Records, delays: Sequence[int] | None = None) -> Dispatch | None:
-    """Return the dispatch of ``records``, made once; None without the kernel. With no delays units do not matter."""
+    """Return the dispatch of ``records``, which is kept for the next call; None without the kernel.
+
+    ``delays`` change only the entries of delayed messages. None takes any: the caller does not look at entries.
+    """
     known: Dispatch | None = records.made.get("dispatch")
     if known is not None and (delays is None or known.delays == delays):
         return known
@@ -51,7 +57,8 @@ def dispatch_of(records: Records, delays: Sequence[int] | None = None) -> Dispat
 
 def _dispatch(records: Records, delays: Sequence[int]) -> Dispatch | None:
     offsets, count = records.file_offsets, len(records)
-    # Mostly two or three keys; the most there can be is one for every other byte of the properties.
+    # Most messages have two or three keys. If this is not enough, make room for the most: a key and its blank for every
+    # two bytes of the properties.
     found = compiled.dispatched(records.data, offsets, delays, 4 * count + 64)
     if found is None:
         most = 2 * count + int(records.properties_lengths.sum())
@@ -71,7 +78,10 @@ def _dispatch(records: Records, delays: Sequence[int]) -> Dispatch | None:
 
 
 def _topics_of(records: Records, found: compiled.Dispatched) -> Coded:
-    """Return the topics; two that differ in malformed bytes only may be one text."""
+    """Return the topics.
+
+    Two that differ only in malformed bytes can decode to the same text, and are one topic then.
+    """
     begins, lengths = records.topic_offsets[found.topic_rows].tolist(), records.topic_lengths[found.topic_rows].tolist()
     raw = [records.data[begin : begin + length].tobytes() for begin, length in zip(begins, lengths, strict=True)]
     return coded_names(found.topic_codes, raw)
@@ -80,7 +90,7 @@ def _topics_of(records: Records, found: compiled.Dispatched) -> Coded:
 def _with_odd_rows(
     records: Records, odd: list[int], keys: IndexKeys, tag_keys: IndexKeys
 ) -> tuple[IndexKeys, IndexKeys]:
-    """Return the keys with those of rows that the kernel left out, each in its place."""
+    """Return the keys with those of the rows that the kernel left, each in its place."""
     plain, tagged = [], []
     for row in odd:
         message = message_of(records, row)
@@ -92,6 +102,7 @@ def _with_odd_rows(
 
 
 def _merged(keys: IndexKeys, more: list[tuple[int, int]]) -> IndexKeys:
+    """Return ``keys`` and ``more``, pairs of row and hash, in the order of the rows."""
     if not more:
         return keys
     rows = np.concatenate((keys.rows, np.array([row for row, _ in more], np.int64)))

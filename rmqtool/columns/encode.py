@@ -1,6 +1,6 @@
 """Many records at once as one slab of bytes: headers filled column by column, one join.
 
-Slabs of some MiB are best: larger ones are slower, since memory is then faulted in instead of used again.
+Slabs of some MiB are best: the memory of a larger one is new pages each time, that of a smaller one is used again.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ Numbers: TypeAlias = npt.NDArray[np.integer] | int
 Host: TypeAlias = tuple[bytes, int]
 
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+# A record keeps 31 bits of the checksum.
 _CRC_MASK = 0x7FFFFFFF
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """Messages to be encoded, by columns; a number instead of an array holds for all of them.
+    """Messages to encode, by columns; a number in place of an array holds for all of them.
 
-    ``tails`` are what follows the body of each record: topic and properties, each after its length. Hosts are address
-    and port; the host bits of ``sys_flags`` say which are IPv6. A single born host holds for all messages.
+    ``tails`` have the bytes after the body of each record: topic and properties, each after its length. Hosts are
+    address and port; the host bits of ``sys_flags`` say which are IPv6. A single born host holds for all messages.
     """
 
     bodies: Sequence[bytes]
@@ -54,7 +55,7 @@ class Outgoing:
 
 
 class Slab(NamedTuple):
-    """Encoded records back to back, and where each lies in the log."""
+    """Encoded records back to back, and the place of each in the log."""
 
     data: bytes | bytearray
     physical_offsets: Ints
@@ -62,7 +63,7 @@ class Slab(NamedTuple):
 
 
 def record_sizes(outgoing: Outgoing) -> Ints:
-    """Return the sizes of the records."""
+    """Return the size that each record will have: prefix by its host bits, body, tail."""
     prefixes = np.zeros(_HOST_BITS + 1, np.int64)
     for bits, layout in PREFIXES.items():
         prefixes[bits] = layout.size
@@ -75,7 +76,7 @@ def _lengths(texts: Sequence[bytes]) -> Ints:
 
 
 def encode_records(outgoing: Outgoing, physical_offset: int, crc32: Crc32 | None = None) -> Slab:
-    """Return the records of ``outgoing``, the first at ``physical_offset`` of the log, each behind the one before."""
+    """Return the records of ``outgoing`` back to back, the first at ``physical_offset`` of the log."""
     if outgoing.body_crcs is None and crc32 is None and (made := _compiled(outgoing, physical_offset)) is not None:
         return made
     count = len(outgoing)
@@ -85,6 +86,7 @@ def encode_records(outgoing: Outgoing, physical_offset: int, crc32: Crc32 | None
     if crcs is None:
         of = crc32 or CRC32
         crcs = np.fromiter([of(body) for body in outgoing.bodies], np.int64, count) & _CRC_MASK
+    # Prefix, body and tail of each record in turn, for one join.
     parts: list[bytes] = [b""] * (3 * count)
     columns = _prefix_columns(outgoing, sizes, places, crcs)
     host_bits = np.broadcast_to(outgoing.sys_flags & np.int64(_HOST_BITS), count)
@@ -95,6 +97,7 @@ def encode_records(outgoing: Outgoing, physical_offset: int, crc32: Crc32 | None
             for name, column in columns.items():
                 prefixes[name] = column[rows] if isinstance(column, np.ndarray) else column
             _put_hosts(prefixes, outgoing, rows)
+            # One copy of all prefixes, cut at their common size: faster than a copy of each.
             heads = prefixes.tobytes()
             cut = [heads[at : at + layout.size] for at in range(0, len(heads), layout.size)]
             if len(rows) == count:
@@ -108,7 +111,10 @@ def encode_records(outgoing: Outgoing, physical_offset: int, crc32: Crc32 | None
 
 
 def _compiled(outgoing: Outgoing, physical_offset: int) -> Slab | None:
-    """Return the same by the kernel, where it is there; the host bits follow from the addresses."""
+    """Return the slab of ``encode_records``, made by the kernel; None without it.
+
+    The kernel takes the host bits from the lengths of the addresses.
+    """
     numbers = (
         *(outgoing.magics, outgoing.queue_ids, outgoing.flags, outgoing.queue_offsets, outgoing.sys_flags),
         *(outgoing.born_timestamps, outgoing.store_timestamps),

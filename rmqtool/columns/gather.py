@@ -1,7 +1,7 @@
-"""Taking many short pieces out of one buffer at once: what every column is made of.
+"""Many short pieces of one buffer, taken at once: all columns are made from them.
 
 A view with stride 1 whose items overlap turns "w bytes at each of these offsets" into one plain indexing. Such a view
-is only ever indexed with brackets: ``take`` would copy all of it, many times the buffer.
+is only indexed with brackets: ``take`` would copy all of it, many times the buffer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ Mask = npt.NDArray[np.bool_]
 
 # A matrix of windows of about this many bytes stays in the caches; larger ones cost page faults above all.
 WINDOW_BYTES = 2 << 20
+# Shorter pieces share windows of this width: more groups would cost more time than the bytes saved.
 _SMALLEST_WINDOW = 32
+# Bytes that are compared at once: they and the mask stay in the caches.
 _BLOCK = 1 << 16
 
 
@@ -29,7 +31,7 @@ def as_bytes(data: Buffer | Bytes) -> Bytes:
 
 
 def gather(data: Bytes, file_offsets: Ints, width: int) -> Bytes:
-    """Return the ``width`` bytes at each offset as the rows of a matrix; behind the end of ``data`` are zeros."""
+    """Return the ``width`` bytes at each offset as the rows of a matrix, with zeros past the end of ``data``."""
     last = len(data) - width
     if len(file_offsets) and int(file_offsets.max()) <= last:
         return _gather_inside(data, file_offsets, width)
@@ -38,6 +40,7 @@ def gather(data: Bytes, file_offsets: Ints, width: int) -> Bytes:
     if inside.any():
         rows[inside] = _gather_inside(data, file_offsets[inside], width)
     beyond = ~inside
+    # Windows that reach past the end are taken from a copy of the last bytes with zeros after them.
     tail_at = max(last, 0)
     tail = np.zeros(2 * width, np.uint8)
     tail[: len(data) - tail_at] = data[tail_at:]
@@ -46,7 +49,7 @@ def gather(data: Bytes, file_offsets: Ints, width: int) -> Bytes:
 
 
 def windows(data: Bytes, width: int) -> npt.NDArray[np.void]:
-    """Return the ``width`` bytes at every offset of ``data``, overlapping and uncopied: for indexing with brackets."""
+    """Return the ``width`` bytes at every offset of ``data``, overlapping and uncopied; index it with brackets only."""
     view: npt.NDArray[np.void] = np.ndarray((len(data) - width + 1,), f"V{width}", data, 0, (1,))
     return view
 
@@ -56,17 +59,17 @@ def _gather_inside(data: Bytes, file_offsets: Ints, width: int) -> Bytes:
 
 
 def find_bytes(values: Bytes, wanted: Callable[[Bytes], Mask]) -> Ints:
-    """Return where the wanted bytes are, asking block by block: what is compared stays in the caches."""
+    """Return the offsets of the bytes that ``wanted`` accepts; it is called with one block after the other."""
     found = []
     for at in range(0, len(values), _BLOCK):
         mask = wanted(values[at : at + _BLOCK])
-        if mask.any():  # mostly nothing is found, and knowing that is quicker
+        if mask.any():  # faster than flatnonzero for the most frequent answer, nothing
             found.append(np.flatnonzero(mask) + at)
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def rows_with(positions: Ints, bounds: Ints) -> Mask:
-    """Return which rows hold one of the sorted ``positions``, row i ending before ``bounds[i + 1]``."""
+    """Return which rows contain one of the sorted ``positions``; row i is from ``bounds[i]`` to ``bounds[i + 1]``."""
     found: Mask = np.diff(np.searchsorted(positions, bounds)) > 0
     return found
 
@@ -74,8 +77,8 @@ def rows_with(positions: Ints, bounds: Ints) -> Mask:
 def iter_window_groups(lengths: Ints) -> Iterator[tuple[Ints, int]]:
     """Yield (rows, window width) such that each row's piece fits its window and no matrix of windows is large.
 
-    Pieces of like length share a window, so that one very long piece does not widen the windows of all others.
-    Widths are powers of two.
+    Pieces of similar length share a width, a power of two, so that one very long piece does not widen the windows of
+    all others.
     """
     if not len(lengths):
         return

@@ -1,7 +1,8 @@
 """Java's ``String.hashCode`` of many pieces of a text, without a loop over them.
 
-A hash is the sum of each unit times a power of 31, modulo 2**32, where 31 has an inverse: so the powers can be counted
-from where a piece begins, and its length matters only in the end.
+A hash is the sum of each unit times a power of 31, the last unit times 31**0, modulo 2**32. There 31 has an inverse. So
+unit i is multiplied by the inverse to the power of i + 1, which is the same for pieces of all lengths, and the sum by
+31**length at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Hash = npt.NDArray[np.uint32]
 _FACTOR = 31
 _MODULUS = 1 << 32
 _ASCII = 0x7F
-# Comparing each of many lengths with each place costs more than looking it up, as long as the table is small.
+# Up to this width the masks of all lengths are a small table, and a lookup in it is faster than comparing.
 _MOST_TABLED = 256
 _INVERSE = pow(_FACTOR, -1, _MODULUS)
 
@@ -40,14 +41,14 @@ class Hashes(NamedTuple):
     lengths: Ints
 
     def behind(self, prefix_hashes: Hash) -> Hash:
-        """Return the hashes of the texts with another before each, of which the hash is given."""
+        """Return the hashes of ``prefix + text`` for each text; only the hash of each prefix is needed."""
         powers = _powers(_FACTOR, int(self.lengths.max(initial=0)) + 1)
         found: Hash = prefix_hashes * powers[self.lengths] + self.hashes
         return found
 
 
 def java_hashes(text: Bytes, offsets: Ints, lengths: Ints) -> Hashes:
-    """Return ``String.hashCode`` of the pieces of a text of UTF-8 at some offsets."""
+    """Return ``String.hashCode`` of the pieces of ``text``, which is UTF-8, at some offsets."""
     longest = int(lengths.max(initial=0))
     if 0 < longest == int(lengths.min()):
         hashes = _of_one_length(text, offsets, longest)
@@ -55,6 +56,7 @@ def java_hashes(text: Bytes, offsets: Ints, lengths: Ints) -> Hashes:
         hashes = _of_any_length(text, offsets, lengths)
     if text.max(initial=0) <= _ASCII:
         return Hashes(hashes, lengths)
+    # Only ASCII bytes are UTF-16 units; the few other texts are hashed one by one.
     wide = find_bytes(text, lambda some: some > _ASCII)
     lengths = lengths.copy()
     ends = offsets + lengths
@@ -94,5 +96,5 @@ def _inside(lengths: Ints, width: int) -> Bytes:
 
 @cache
 def _tabled(width: int) -> Bytes:
-    """Return what ``_inside`` says of the lengths from 0 to ``width``, one behind the other."""
+    """Return the rows of ``_inside`` for the lengths from 0 to ``width``, one after the other."""
     return (np.arange(width) < np.arange(width + 1)[:, None]).view(np.uint8).reshape(-1)

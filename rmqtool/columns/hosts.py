@@ -22,7 +22,7 @@ else:
 Which = Literal["born_host", "store_host"]
 
 _V6_BITS = {"born_host": SysFlag.BORN_HOST_V6, "store_host": SysFlag.STORE_HOST_V6}
-# The two digits of every byte as one item.
+# The two hexadecimal digits of each byte as one number of 16 bits, so that one lookup gives both.
 _HEX_PAIRS = np.frombuffer(bytes(range(256)).hex().upper().encode("ascii"), np.uint16)
 
 
@@ -38,7 +38,8 @@ def _is_v6(records: Records, which: Which) -> Mask:
 
 
 def coded_hosts(records: Records, which: Which) -> Coded:
-    """Return the hosts as numbers of the distinct ones, those as text for people."""
+    """Return the hosts as numbers of the distinct ones, and those as text for people: ``ip:port``."""
+    # The bytes that tell two hosts apart: address, port, and whether the address is IPv6.
     parts = (
         _field_bytes(records, f"{which}_ip"),
         _field_bytes(records, f"{which}_port"),
@@ -59,7 +60,7 @@ def _format(value: bytes) -> str:
 
 
 def offset_msg_ids(records: Records) -> pa.LargeStringArray:
-    """Return the offset message ids: store host and physical offset in hexadecimal digits."""
+    """Return the offset message ids: store host and physical offset, 32 hexadecimal digits (56 with IPv6)."""
     fields = [_field_bytes(records, name) for name in ("store_host_ip", "store_host_port", "physical_offset")]
     is_v6 = _is_v6(records, "store_host")
     if not is_v6.any():
@@ -70,7 +71,7 @@ def offset_msg_ids(records: Records) -> pa.LargeStringArray:
 
 
 def hex_texts(rows: Bytes) -> pa.LargeStringArray:
-    """Return the bytes of each row as hexadecimal digits."""
+    """Return the bytes of each row as upper-case hexadecimal digits."""
     digits = _HEX_PAIRS[rows]
     offsets = np.arange(len(rows) + 1) * 2 * rows.shape[1]
     return pa.Array.from_buffers(pa.large_utf8(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])

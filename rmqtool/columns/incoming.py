@@ -1,8 +1,8 @@
-"""Many messages that come as lines of JSON, taken at once: from the lines to columns, and what became of them to lines.
+"""Messages that arrive as lines of JSON, many at once: from lines to columns, and from their results to lines.
 
-Arrow's reader takes no line that Python's refuses, and reads the others alike, but for what is looked at before: lines
-that are no single object, bytes that are no UTF-8, and nesting, which it follows however deep. Whatever is not plain is
-declined as a whole, for somebody to look at line by line.
+Arrow's JSON reader accepts no line that Python's refuses, and reads the others alike, with three exceptions that are
+checked first: lines that are not a single object, bytes that are not UTF-8, and deep nesting, which it follows without
+a limit. A piece of the input that has anything unusual is declined as a whole; the caller reads it line by line.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from rmqtool.formats.java import INT_MAX, INT_MIN
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.formats.property_names import UNIQ_KEY
 
+# A queue id of a message that names no queue.
 NO_QUEUE = -1
 
 _STRING, _LONG = pa.utf8(), pa.int64()
 _PROPERTIES = "properties"
-# Members that say when a message is delivered: that is nothing for columns.
+# Members that set the time of delivery. Messages with one are declined.
 _LATER = ("delayLevel", "deliverAt")
 _STORED = "commitLogOffset"
 _MEMBERS = {
@@ -40,17 +41,18 @@ _MEMBERS = {
 }
 _ENDS = (b"}\n", b"}\r\n", b"}")
 _NEWLINE, _OPENS, _CLOSES = b"\n{}"
-# How the bytes that separate properties stand in JSON, where they must be escaped.
+# The separators of properties as JSON must escape them. No property can contain one, so the error is left to the reader
+# of single lines.
 _SEPARATORS = (b"\\u0001", b"\\u0002")
-# What one thread parses at a time.
+# Bytes that each of Arrow's threads parses at a time.
 _BLOCK = 1 << 20
-# Deeper than this nothing is read that recurses.
+# Deeper nesting could overflow the stack of a reader that recurses.
 _DEEPEST = 1000
-# So many names of properties are known at most: a combination of them is a number of 64 bits.
+# Distinct names of properties in all input: the set of names that a message has is a number of 64 bits.
 _MOST_NAMES = 50
-# After so many declined pieces in turn nothing is tried any more.
+# After this number of declined pieces in a row the rest is not tried: the input is not plain.
 _PATIENCE = 3
-# What stands for a value in a text that is to be cut there: no text of properties holds two separators in turn.
+# Marks the place of a value in a template, which is cut there. No block of properties has two separators in a row.
 _MARK = 2 * PROPERTY_SEPARATOR
 _MARKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
 
@@ -61,7 +63,7 @@ TextOf: TypeAlias = Callable[[Mapping[str, str]], bytes]
 
 
 class Incoming(NamedTuple):
-    """Messages by columns: ``queue_ids`` may be ``NO_QUEUE``; of ``properties`` each message has some."""
+    """Messages by columns. ``queue_ids`` may be ``NO_QUEUE``; a message has some of ``properties``, maybe not all."""
 
     topics: Coded
     bodies: list[bytes]
@@ -74,10 +76,12 @@ class Incoming(NamedTuple):
 
 
 class Defaults(NamedTuple):
-    """What holds for all messages: members and properties that a message may lack, members that are properties.
+    """Defaults for what a message lacks, and rules for what it keeps.
 
-    ``dropped`` are the properties that no message keeps, ``dropped_of_stored`` those of one that was stored before;
-    of ``by_topic`` the topic of such a message decides. Messages that name another ``topic`` are not for columns.
+    ``members`` and ``properties`` are defaults; ``own`` names the property that a member of the line sets. A message
+    loses the properties ``dropped``, or ``dropped_of_stored`` if it was stored before; whether a stored message keeps
+    those of ``by_topic`` depends on its topic. With ``keeps_keys`` it keeps its unique key. Messages that name another
+    ``topic`` are declined.
     """
 
     members: Mapping[str, Any]
@@ -91,7 +95,7 @@ class Defaults(NamedTuple):
 
 
 def _plain_lengths(data: Lines) -> Ints | None:
-    """Return how long the lines are; None unless each begins and ends as an object, and none nests deeply."""
+    """Return the lengths of the lines; None unless each begins and ends as an object, and none nests deeply."""
     codes = as_bytes(data)
     ends = find_bytes(codes, lambda some: some == _NEWLINE) + 1
     if not data.endswith(b"\n"):
@@ -104,7 +108,7 @@ def _plain_lengths(data: Lines) -> Ints | None:
         if not data.endswith(_ENDS, starts[row], ends[row]):
             return None
     lengths = ends - starts
-    # What is opened is closed: a line nests half as deep as it is long at most.
+    # Each bracket that opens is closed again, so a line of 2 n bytes nests n deep at most.
     for row in np.flatnonzero(lengths > 2 * _DEEPEST).tolist():
         if sum(data.count(bracket, starts[row], ends[row]) for bracket in (b"{", b"[")) > _DEEPEST:
             return None
@@ -117,19 +121,20 @@ def _chunk(table: pa.Table, name: str) -> Any:
 
 
 def _numbers(column: Any, default: int) -> Ints | None:
+    """Return a column of numbers, ``default`` for null; None if one is not a Java ``int``."""
     numbers: Ints = column.fill_null(default).to_numpy()
     return numbers if INT_MIN <= numbers.min() <= numbers.max() <= INT_MAX else None
 
 
 def _add(found: dict[str, Values], name: str, column: Any) -> None:
-    """Put values before those that a property has already."""
+    """Set a property; where ``column`` is null, the value that it had before stays."""
     before = found.get(name)
     if column.null_count < len(column):
         found[name] = column if before is None else pc.coalesce(column, before)
 
 
 def _bodies(texts: Any, encodings: Any) -> list[bytes] | None:
-    """Return the bodies; None when one is not what its encoding says."""
+    """Return the bodies as bytes; None if an encoding is unknown or a body does not have its encoding."""
     kinds = coded(encodings.fill_null(""))
     if not {"", "utf8", "base64", "none"}.issuperset(kinds.values):
         return None
@@ -153,7 +158,10 @@ def _body(text: bytes | None, encoding: str) -> bytes:
 def property_texts(
     properties: Mapping[str, Values], count: int, text_of: Callable[[tuple[str, ...]], TextOf]
 ) -> list[bytes]:
-    """Return the texts of the properties of ``count`` messages. ``text_of`` makes a text of properties named so."""
+    """Return the property block of each of ``count`` messages; ``text_of(names)`` makes the blocks of such properties.
+
+    Messages that have the same properties are made together.
+    """
     columns = {name: values for name, values in properties.items() if not isinstance(values, str)}
     partial = {name: column for name, column in columns.items() if column.null_count}
     if not partial:
@@ -176,7 +184,11 @@ def property_texts(
 
 
 def _joined_texts(properties: Mapping[str, Values], count: int, text_of: TextOf) -> list[bytes]:
-    """Return the texts of messages that all have all the properties."""
+    """Return the property blocks of ``count`` messages that have all of ``properties``.
+
+    ``text_of`` makes one block with marks in place of the values. It is cut at the marks, and Arrow joins the parts
+    with the values of all messages.
+    """
     names = list(properties)
     marked = {
         name: values if isinstance(values, str) else f"{_MARK}{number}{_MARK}"
@@ -189,27 +201,30 @@ def _joined_texts(properties: Mapping[str, Values], count: int, text_of: TextOf)
     if len(operands) == 1:
         return [constants[0].encode()] * count
     joined = pc.binary_join_element_wise(*operands, pa.scalar(""))
-    return joined.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+    return joined.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]  # Arrow is not typed
 
 
 class Put(Protocol):
-    """Where messages were stored."""
+    """The places of messages that were stored, in the order of the messages."""
 
     @property
     def physical_offsets(self) -> Ints:
-        """Their places in the log."""
+        """The place of each message in the log."""
 
     @property
     def queue_offsets(self) -> Ints:
-        """Their numbers in their queues."""
+        """The number of each message in its queue."""
 
     @property
     def store_timestamp(self) -> int:
-        """When."""
+        """The store time of all of them, in ms."""
 
 
 def spell_put(keys: pa.StringArray, topics: Coded, queue_ids: Ints, put: Put, id_prefix: str) -> bytes:
-    """Return the contract's lines of messages that were stored; all offset message ids begin with ``id_prefix``."""
+    """Return the lines that ``produce --jsonl`` prints for stored messages.
+
+    ``id_prefix`` is the store host, with which all their offset message ids begin.
+    """
     offsets = put.physical_offsets.astype(layouts.LONG.dtype()[0][1])
     ids = hex_texts(offsets.view(np.uint8).reshape(len(offsets), -1))
     lines = join_pieces(
@@ -234,19 +249,19 @@ def spell_put(keys: pa.StringArray, topics: Coded, queue_ids: Ints, put: Put, id
 
 
 class IncomingLines:
-    """Reads piece after piece, and knows which properties there were."""
+    """Reads one piece of the input after the other; names of properties found so far are the schema of the next one."""
 
     def __init__(self, defaults: Defaults) -> None:
         self._defaults = defaults
         self._own = {member: name for member, name in defaults.own.items() if member not in _LATER}
         self._names: list[str] = []
-        # Defaults that no message may have are told with the messages.
+        # With a separator in a default no piece is tried: the reader of single lines raises the error.
         texts = "".join(map(str, (*defaults.members.values(), *defaults.properties, *defaults.properties.values())))
         is_plain = NAME_VALUE_SEPARATOR not in texts and PROPERTY_SEPARATOR not in texts
         self._declined = 0 if is_plain else _PATIENCE
 
     def read(self, data: Lines) -> Incoming | None:
-        """Return the messages of lines; None: they want to be looked at one by one."""
+        """Return the messages of some lines, or None if the lines have to be read one by one."""
         if self._declined >= _PATIENCE or not data:
             return None
         lengths = _plain_lengths(data)
@@ -271,7 +286,7 @@ class IncomingLines:
         try:
             if not data.isascii():
                 str(data, "utf-8")
-            # No line may be longer than a block, of which it must not begin in one and end in the next but one.
+            # Arrow refuses a line that touches three blocks, so a block has room for two lines.
             block = max(_BLOCK, 2 * longest)
             table = self._read_json(data, block)
             kind = table.schema.field(_PROPERTIES).type
@@ -280,7 +295,7 @@ class IncomingLines:
             if len(self._names) > _MOST_NAMES:
                 return None
             if new:
-                # Their types were guessed: read again, as texts.
+                # Arrow guessed the types of new names: read again, with all of them as text.
                 table = self._read_json(data, block)
         except (pa.ArrowException, UnicodeDecodeError):
             return None
@@ -301,7 +316,8 @@ class IncomingLines:
         for name, value in defaults.items():
             columns[name] = columns[name].fill_null(value)
         stored = count - columns[_STORED].null_count
-        # Where the topic of a stored message decides what it keeps, each is looked at by itself.
+        # Whether a stored message keeps these properties depends on its topic: decline, so that each is taken by
+        # itself.
         if stored and not self._defaults.by_topic.isdisjoint(self._names):
             return None
         topics, queue_ids = columns["topic"], _numbers(columns["queueId"], NO_QUEUE)
@@ -315,7 +331,7 @@ class IncomingLines:
         return Incoming(coded(topics), bodies, queue_ids, flags, self._properties(columns, dropped))
 
     def _properties(self, columns: Mapping[str, Any], dropped: AbstractSet[str]) -> dict[str, Values]:
-        """Return the properties of the messages: an own member goes before ``properties``, both before a default."""
+        """Return the properties of the messages: a member of the line wins over ``properties``, both over a default."""
         given = columns[_PROPERTIES]
         found: dict[str, Values] = dict(self._defaults.properties)
         nested = dict(zip(self._names, given.flatten(), strict=True))

@@ -1,7 +1,8 @@
 """Index files from many keys at once.
 
-Upstream inserts one key after the other (``IndexFile.putKey``). Sorting the entry numbers by slot shows each entry its
-predecessor, so a whole file is filled by a handful of array operations, with the same bytes.
+Upstream inserts one key after the other (``IndexFile.putKey``). After a sort of the entry numbers by slot, the number
+before an entry is that of the older entry in its chain. So a few array operations fill a whole file with the same
+bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MILLISECONDS = 1000
 
 
 class Keys(NamedTuple):
-    """Keys in the order of their entries: hash, and place and store time of the message."""
+    """Keys in the order of their entries: the hash of each, and physical offset and store time (ms) of its message."""
 
     key_hashes: npt.NDArray[np.int32]
     physical_offsets: Ints
@@ -40,7 +41,7 @@ class Keys(NamedTuple):
 
 
 def join_keys(first: Keys, second: Keys) -> Keys:
-    """Return some keys, and others behind them."""
+    """Return the keys of ``first`` and then those of ``second``."""
     return Keys(
         np.concatenate((first.key_hashes, second.key_hashes)),
         np.concatenate((first.physical_offsets, second.physical_offsets)),
@@ -49,20 +50,23 @@ def join_keys(first: Keys, second: Keys) -> Keys:
 
 
 def slots_of(table: bytearray) -> npt.NDArray[np.int32]:
-    """Return the slots of a file, read into ``table``, as an array that changes it."""
+    """Return the slots whose bytes are ``table`` as an array; a change of the array changes ``table``."""
     slots: npt.NDArray[np.int32] = np.frombuffer(table, _SLOT)["index_no"]
     return slots
 
 
 class HungIn(NamedTuple):
-    """The entries of some keys, and the header behind them."""
+    """The entries of some keys, and the header of the file after they were added."""
 
     entries: npt.NDArray[np.void]
     header: IndexHeader
 
 
 def hang_in(slots: npt.NDArray[np.int32], header: IndexHeader, keys: Keys) -> HungIn:
-    """Give ``keys``, at least one, the next entries of a file and hang them into its ``slots``. All must fit."""
+    """Give ``keys``, at least one, the next entries of a file and link them into its ``slots``, which are changed.
+
+    The file must have room for all of them.
+    """
     first = max(header.index_count, _FIRST_ENTRY)
     made = hung(slots, keys, first, header.begin_timestamp)
     if made is not None:
@@ -88,11 +92,14 @@ def hang_in(slots: npt.NDArray[np.int32], header: IndexHeader, keys: Keys) -> Hu
 
 
 def _time_diffs(header: IndexHeader, first: int, times: Ints) -> Ints:
-    """Return the seconds entries hold: after the header's begin, which the very first entry sets once it is in."""
+    """Return the seconds in the entries, counted from the header's begin.
+
+    The first entry of a file sets that begin only after it was added, so its own seconds are 0.
+    """
     begins = np.full(len(times), header.begin_timestamp, np.int64)
     if first == _FIRST_ENTRY:
         begins[1:] = times[0]
-    # Java's division goes towards zero, but what is negative becomes zero anyway.
+    # Java rounds towards zero, numpy down: the same here, since negative differences become 0.
     seconds: Ints = np.clip((times - begins) // _MILLISECONDS, 0, INT_MAX)
     seconds[begins <= 0] = 0
     return seconds
@@ -101,11 +108,12 @@ def _time_diffs(header: IndexHeader, first: int, times: Ints) -> Ints:
 def _link(
     all_slots: npt.NDArray[np.int32], key_hashes: npt.NDArray[np.int32], first: int
 ) -> tuple[npt.NDArray[np.int32], int]:
-    """Hang entries from number ``first`` on into their slots.
+    """Link entries from number ``first`` on into their slots, which are changed.
 
-    Return the entry before each in its chain, and how many of the slots were empty. A slot that names an entry which is
-    not there yet is empty too.
+    Return the older entry in the chain of each, 0 at the end, and how many of the slots were empty. A slot that names
+    an entry of a higher number counts as empty, as for upstream: a crash left it.
     """
+    # Slot and row in one number, so that a plain sort groups the slots and keeps the order of rows in each.
     count = len(key_hashes)
     keyed = slot_of(key_hashes, np.int64(len(all_slots))) << 32 | np.arange(count)
     keyed.sort()
@@ -115,6 +123,7 @@ def _link(
     numbers = (order + first).astype(np.int32)
     before = np.empty(count, np.int32)
     before[1:] = numbers[:-1]
+    # The oldest of the new entries in each slot follows the entry that the slot had.
     heads = all_slots[slots[begins_chain]]
     heads = np.where((heads > 0) & (heads <= numbers[begins_chain]), heads, 0)
     before[begins_chain] = heads

@@ -1,7 +1,7 @@
 """The contract's Message lines of many records, joined column by column.
 
 A line is constants and columns in turn; Arrow joins them for all records at once, and the joined column's bytes are
-the output. What is the same in all records joins the constants. Only strings with characters that JSON escapes pass
+the output. A value that all records share becomes a constant. Only strings with characters that JSON escapes pass
 through Python's encoder.
 """
 
@@ -34,16 +34,17 @@ from rmqtool.columns.records import Records
 from rmqtool.formats.compression import body_codec
 from rmqtool.formats.property_names import KEYS, TAGS, UNIQ_KEY
 
-# No UTF-8 holds the bytes from 0xF5 on, nor 0xC0 and 0xC1.
+# UTF-8 never contains the bytes from 0xF5 on, nor 0xC0 and 0xC1.
 _FIRST_BEYOND_UTF8 = 0xF5
 _OVERLONG = 0xC0
-# What stands in JSON for the separators of properties, and for the one that ends a record's, which is marked.
+# Replaces the last separator of each record. No property can contain it: ``_plain_objects`` runs on printable text.
 _OBJECT_END = 0x03
+# The JSON for each separator.
 _IN_JSON = {b"\x01": b'": "', b"\x02": b'", "', bytes([_OBJECT_END]): b'"}'}
 
 
 def join_lines(records: Records, bodies: Bodies) -> tuple[Bytes, Ints]:
-    """Return a line for each record, back to back, and where each begins (one more: the end)."""
+    """Return a line for each record, back to back, and the offset of each; one more offset is the end."""
     properties = decode_properties(records)
     fields = _place(records) | _times_and_hosts(records) | _names(records, properties) | _body(records, bodies)
     parts: list[Piece] = []
@@ -97,6 +98,7 @@ def _body(records: Records, bodies: Bodies) -> dict[str, list[Piece]]:
     _, offsets = values_of(bodies.column)
     lengths: list[Piece] = number_pieces(np.diff(offsets))
     if bodies.failed_rows:
+        # The body as consumers get it has no length if it does not inflate.
         unknown = np.zeros(len(records), np.bool_)
         unknown[bodies.failed_rows] = True
         lengths = [pc.if_else(pa.array(unknown), pa.scalar("null", TEXT), as_column(lengths, len(records)))]
@@ -110,10 +112,10 @@ def _body(records: Records, bodies: Bodies) -> dict[str, list[Piece]]:
 
 
 def _plain_objects(properties: Properties) -> list[Piece] | None:
-    """Return the properties of each record as a JSON object, made of the text where nothing in it is to be escaped.
+    """Return the properties of each record as a JSON object, made from stored text that needs no escapes.
 
-    Then the separators alone become what stands there in JSON. None where a record has no properties, or might have
-    two of one name, or the text is no UTF-8.
+    Only the separators are replaced. None if a record has no properties, or could have two of one name, or the text is
+    not UTF-8.
     """
     counts = np.bincount(properties.rows, minlength=properties.count)
     if not counts.all() or properties.may_repeat_names():
@@ -125,7 +127,7 @@ def _plain_objects(properties: Properties) -> list[Piece] | None:
     values = text.tobytes()
     for separator, spelled in _IN_JSON.items():
         values = values.replace(separator, spelled)
-    # The first separator grows by three bytes, the second one too but at the end of an object, where it grows by one.
+    # A separator of one byte becomes four, but two at the end of an object.
     offsets = np.concatenate((np.zeros(1, np.int64), ends + 1 + 6 * pairs - 2 * np.arange(1, len(pairs) + 1)))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
     try:
@@ -138,8 +140,8 @@ def _plain_objects(properties: Properties) -> list[Piece] | None:
 def _property_objects(properties: Properties) -> list[Piece]:
     """Return the properties of each record as a JSON object.
 
-    The pairs of all records are joined in one column; what parts a value from the next name stands before the name.
-    A record's object is the stretch from its first pair to its last.
+    The pairs of all records are joined in one column, each with the punctuation before its name. A record's object is
+    the range from its first pair to its last.
     """
     names, kept, given = properties.distinct()
     rows = properties.rows[kept]
@@ -162,7 +164,7 @@ def _property_objects(properties: Properties) -> list[Piece]:
 
 
 def _body_texts(bodies: Bodies) -> tuple[list[Piece], list[Piece]]:
-    """Return the bodies as JSON strings and how each is encoded: as text where it is UTF-8, else in base 64."""
+    """Return the bodies as JSON strings, and their encodings: text if a body is UTF-8, else base 64."""
     are_text = _are_utf8(bodies.column)
     are_text[bodies.failed_rows] = False
     if are_text.all():
@@ -174,13 +176,13 @@ def _body_texts(bodies: Bodies) -> tuple[list[Piece], list[Piece]]:
 
 
 def _are_utf8(column: pa.LargeBinaryArray) -> Mask:
-    """Return which values are UTF-8."""
+    """Return which values are UTF-8; most often all, which one cast proves."""
     good = np.ones(len(column), np.bool_)
     try:
         column.cast(TEXT)
     except pa.ArrowInvalid:
         values, offsets = values_of(column)
-        # Bytes that no UTF-8 holds settle it for most of what is not text; the rest is tried one by one.
+        # Most binary values have a byte that UTF-8 never contains; the others are tried one by one.
         impossible = find_bytes(values, lambda some: (some >= _FIRST_BEYOND_UTF8) | (some & 0xFE == _OVERLONG))
         good = ~rows_with(impossible, offsets)
         for row in np.flatnonzero(good).tolist():
@@ -192,10 +194,10 @@ def _are_utf8(column: pa.LargeBinaryArray) -> Mask:
 
 
 def _base64(column: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-    """Return the values in base 64, encoded in one go.
+    """Return the values in base 64, encoded by one call.
 
-    Each is filled up to whole groups of three bytes, so that none shares a group with the next; the digits that the
-    filling gave become the padding.
+    Each value is filled up with zeros to whole groups of three bytes, so that no group has bytes of two values. The
+    digits of the zeros are then overwritten with the padding ``=``.
     """
     _, offsets = values_of(column)
     missing = -np.diff(offsets) % 3

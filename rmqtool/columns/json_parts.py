@@ -1,6 +1,6 @@
 """Lines of JSON for many rows at once: constants and columns in turn, joined by Arrow.
 
-What is the same in all rows joins the constants. Only texts with characters that JSON escapes pass through Python's
+A value that all rows share becomes a constant. Only texts with characters that JSON escapes pass through Python's
 encoder.
 """
 
@@ -21,12 +21,12 @@ _NO_TEXT = pa.scalar("", TEXT)
 _FIRST_PRINTABLE = 0x20
 _QUOTE, _BACKSLASH = b'"'[0], b"\\"[0]
 
-# What stands in a line: a constant, or a column of text with a value for each row.
+# A part of each line: a constant, or a column of text with a value for each row.
 Piece: TypeAlias = str | pa.LargeStringArray
 
 
 def join_pieces(parts: Sequence[Piece]) -> pa.LargeStringArray:
-    """Return the parts of each row joined."""
+    """Return each row's parts joined; one part at least is a column."""
     merged: list[Piece] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
@@ -38,19 +38,19 @@ def join_pieces(parts: Sequence[Piece]) -> pa.LargeStringArray:
 
 
 def as_column(parts: list[Piece], count: int) -> pa.LargeStringArray:
-    """Return parts joined where all of them may be constants."""
+    """Return each row's parts joined, also if all of them are constants; there are ``count`` rows."""
     return join_pieces([*parts, pa.repeat(_NO_TEXT, count)])
 
 
 def number_pieces(values: Any) -> list[Piece]:
-    """Return numbers as decimal digits."""
+    """Return numbers, at least one, as decimal digits: a constant if all are equal."""
     if (values == values[0]).all():
         return [str(int(values[0]))]
     return [pa.array(values).cast(TEXT)]
 
 
 def coded_pieces(column: Coded, spell: Callable[[Any], str | None] = str) -> list[Piece]:
-    """Return repeated values as JSON: what ``spell`` makes of each distinct one, None being null."""
+    """Return a coded column as JSON strings; ``spell`` is called once for each distinct value, None becomes null."""
     spelled = [spell_json(spell(value)) for value in column.values]
     if len(set(spelled)) == 1:
         return [spelled[0]]
@@ -63,7 +63,7 @@ def spell_json(value: str | None) -> str:
 
 
 def are_special(values: Bytes) -> Mask:
-    """Return which bytes JSON escapes."""
+    """Return which bytes JSON must escape: control characters, the quote and the backslash."""
     found: Mask = values < _FIRST_PRINTABLE
     found |= values == _QUOTE
     found |= values == _BACKSLASH
@@ -71,7 +71,7 @@ def are_special(values: Bytes) -> Mask:
 
 
 def text_pieces(column: pa.LargeStringArray, *, is_plain: bool = False) -> list[Piece]:
-    """Return a column of text as JSON strings, null as null; where it ``is_plain``, nothing in it is to be escaped."""
+    """Return a column of text as JSON strings, null as null; an ``is_plain`` column is known to need no escapes."""
     escaped = column if is_plain else escape_text(column)
     if not column.null_count:
         return ['"', escaped, '"']
@@ -79,7 +79,7 @@ def text_pieces(column: pa.LargeStringArray, *, is_plain: bool = False) -> list[
 
 
 def escape_text(column: pa.LargeStringArray) -> pa.LargeStringArray:
-    """Return a column of text as it stands between the quotes of JSON strings."""
+    """Return a column of text escaped for JSON strings, without the quotes."""
     values, offsets = values_of(column)
     special = find_bytes(values, are_special)
     if not len(special):

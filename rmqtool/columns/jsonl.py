@@ -1,7 +1,7 @@
 """The contract's Message lines of many records, some thousand at a time.
 
-The kernel spells them; without it they are joined column by column. A row that the kernel leaves (a body to inflate,
-malformed UTF-8) is spelled by itself where those are few.
+The kernel makes them; without it they are joined column by column. A row that the kernel leaves (a body to inflate,
+malformed UTF-8) is made by itself; if there are many such rows, all are joined by columns.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rmqtool.formats.message_json import encode_line, message_json
 
 
 class Lines(NamedTuple):
-    """Lines of JSON back to back, each ended by a newline: line i from ``offsets[i]`` to ``offsets[i + 1]``.
+    """Lines of JSON back to back, each with its newline: line i is from ``offsets[i]`` to ``offsets[i + 1]``.
 
-    Line 0 is row ``first_row`` of the records. Lines with flaws show their bodies as stored.
+    Line 0 is row ``first_row`` of the records. Lines with flaws have their bodies as stored.
     """
 
     text: Bytes
@@ -33,7 +33,7 @@ class Lines(NamedTuple):
 
 
 def iter_json_lines(records: Records, bounds: Bounds = DEFAULT_BOUNDS) -> Iterator[Lines]:
-    """Yield a Message line for each record, in their order; some thousand at a time."""
+    """Yield a Message line for each record, in their order; ``bounds`` limit how many are made at a time."""
     if _are_few_inflated(records):
         for part in iter_parts(records, bounds, inflate=False):
             yield from _iter_compiled(part.records, part.first_row, bounds)
@@ -46,19 +46,19 @@ def iter_json_lines(records: Records, bounds: Bounds = DEFAULT_BOUNDS) -> Iterat
         yield Lines(text, offsets, part.first_row, part.bodies.flaws)
 
 
-# A row that the kernel leaves is spelled by itself, at some times the cost of one among many: they must be few.
+# A row that is made by itself costs several times as much as one among many: at most one in this many may be.
 _MOST_ALONE = 16
-# The room that lines need beside what they are made of, and how often that is in them: the first guess.
+# The first guess of the room for lines: this many bytes for each, and this often the bytes of its record.
 _LINE, _TIMES = 640, 2
 
 
 def _are_few_inflated(records: Records) -> bool:
-    """Return whether the kernel spells most rows: those whose bodies are inflated it leaves."""
+    """Return whether the kernel makes nearly all lines: it leaves rows with compressed bodies."""
     return kernel.NATIVE is not None and int(are_compressed(records).sum()) * _MOST_ALONE <= len(records)
 
 
 def _iter_compiled(records: Records, first_row: int, bounds: Bounds) -> Iterator[Lines]:
-    """Yield lines that the kernel spells, and one by one those that it leaves."""
+    """Yield lines made by the kernel, and one by one those that it leaves."""
     offsets = np.ascontiguousarray(records.file_offsets, np.int64)
     sizes = records.column("total_size")
     row, count = 0, len(records)
@@ -74,7 +74,7 @@ def _iter_compiled(records: Records, first_row: int, bounds: Bounds) -> Iterator
 
 
 def _line_alone(records: Records, row: int, first_row: int, cap: int) -> Lines:
-    """Return the line of one record, as ``formats`` spells it."""
+    """Return the line of one record, made by ``formats``."""
     line, flaw = message_json(message_of(records, row), cap)
     text = np.frombuffer(encode_line(line).encode() + b"\n", np.uint8)
     return Lines(text, np.array([0, len(text)]), first_row + row, [] if flaw is None else [RowFlaw(0, flaw)])

@@ -1,7 +1,7 @@
-"""Rows of a table as messages that only lack their places: what each column means, and what no message can be.
+"""Rows of a table as messages without a place: the meaning of each column, and which rows cannot be messages.
 
-Columns that a store gives anew (places, sizes, times and hosts of storing) are passed over, so what was read from one
-store can be written into another.
+Columns whose values a store sets itself (places, sizes, store times and hosts) are ignored, so rows that were read from
+one store can be written into another.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from rmqtool.formats.property_names import (
     UNIQ_KEY,
 )
 
+# The queue id of a row that names no queue.
 NO_QUEUE = -1
-# Columns that are properties.
+# Columns that set a property of the message.
 _STORED_AS = {"tags": TAGS, "keys": KEYS, "msg_id": UNIQ_KEY, "sharding_key": SHARDING_KEY}
-# The columns of messages, and the types that each may have, by their SQL names.
+# The columns that make a message, and the types that each may have, by their SQL names.
 OUTGOING_COLUMNS: dict[str, tuple[str, ...]] = {
     "topic": ("string",),
     "body": ("binary", "string"),
@@ -41,9 +42,11 @@ OUTGOING_COLUMNS: dict[str, tuple[str, ...]] = {
     "properties": ("map<string,string>",),
     **dict.fromkeys(_STORED_AS, ("string",)),
 }
+# Columns of messages that were read; the store that the rows are written into sets them again.
 GIVEN_ANEW = tuple(name for name in COLUMNS if name not in OUTGOING_COLUMNS)
 
-# Properties that are over: of the record that was read, and of the time before it came to its topic.
+# Properties that are left out: the checksum of the record that was read, and the delay that it had before it came to
+# its topic. With them the message would be delayed again.
 _OVER = (PROPERTY_CRC32, DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 _TEXT, _LONG = pa.utf8(), pa.int64()
@@ -52,21 +55,25 @@ _ENTRIES = pa.list_(pa.struct([("key", _TEXT), ("value", _TEXT)]))
 
 
 class Refusal(NamedTuple):
-    """A row that is no message, and why."""
+    """A row that cannot be a message, and why, as the end of a sentence about the row."""
 
     row: int
     reason: str
 
 
 class _Refused(Exception):
-    """Carries a refusal out of the midst of the work."""
+    """Ends the work at the first row that is refused."""
 
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
 
 
 def stage_messages(batch: pa.RecordBatch) -> pa.RecordBatch | Refusal:
-    """Return topic, body, property text, queue (or ``NO_QUEUE``), hash of the sharding key, flag and time of birth."""
+    """Return topic, body, property block (``text``), queue id, hash of the sharding key, flag and born time (ms).
+
+    The queue id can be ``NO_QUEUE``. The hash is null without a sharding key. The first row that cannot be a message is
+    returned as a refusal.
+    """
     try:
         return _Rows(batch).staged()
     except _Refused as refused:
@@ -74,6 +81,8 @@ def stage_messages(batch: pa.RecordBatch) -> pa.RecordBatch | Refusal:
 
 
 class _Rows:
+    """The rows of one batch on their way to messages; a column that the batch lacks is null in all rows."""
+
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         self.count = batch.num_rows
@@ -111,10 +120,13 @@ class _Rows:
 
     def _born(self) -> Any:
         found = self._column("born_timestamp", pa.timestamp("us", "UTC"))
-        return pc.divide(found.cast(_LONG), 1000)
+        return pc.divide(found.cast(_LONG), 1000)  # microseconds to ms
 
     def _property_texts(self) -> Any:
-        """Return the texts: the entries of the map, each with the value of the column that stands for it, if any."""
+        """Return the property blocks: the entries of the map, then the columns of ``_STORED_AS`` that it lacks.
+
+        Where a row has a property in both, the value of the column wins and the place in the map stays.
+        """
         names, values, rows = self._entries()
         given = {stored: self._column(name, _TEXT) for name, stored in _STORED_AS.items() if name in self.names}
         for stored, column in given.items():
@@ -138,10 +150,7 @@ class _Rows:
         return texts
 
     def _entries(self) -> tuple[Any, Any, Any]:
-        """Return names and values of the maps, and the rows they belong to; an entry without a value is none.
-
-        A message goes to the topic that its row names, at once: how it came there before is over.
-        """
+        """Return names and values of the map entries, and the row of each; entries without a value are left out."""
         if "properties" not in self.names:
             return pa.array([], _TEXT), pa.array([], _TEXT), pa.array([], _LONG)
         lists = self.batch.column("properties").cast(_ENTRIES)
@@ -151,7 +160,7 @@ class _Rows:
         return names.filter(kept), values.filter(kept), rows.filter(kept)
 
     def _refuse(self, wrong: Any, reason: str, rows: Any = None) -> None:
-        """Refuse the first row that is wrong; ``rows`` are those that the values belong to, where not one each."""
+        """Refuse the first row that is wrong; ``rows`` has the row of each value, if there is not one for each row."""
         found = np.flatnonzero(pc.fill_null(wrong, False).to_numpy(zero_copy_only=False))
         if len(found):
             row = int(found[0]) if rows is None else rows[int(found[0])].as_py()
@@ -164,7 +173,7 @@ def _entry(name: Any, value: Any) -> Any:
 
 
 def _joined(texts: Any, rows: Any, count: int) -> Any:
-    """Return the texts of each row, one behind the other."""
+    """Return the texts of each row joined; ``rows`` has the row of each text, in ascending order."""
     ends: Ints = np.cumsum(np.bincount(rows.to_numpy(), minlength=count))
     offsets = pa.array(np.concatenate(([0], ends)), pa.int32())
     return pc.binary_join(pa.ListArray.from_arrays(offsets, texts), "")

@@ -1,7 +1,7 @@
 """Many pieces of a buffer as one Arrow column: bytes, text by Java's rules, dictionaries.
 
-Arrow wants the values of a column back to back. So the buffer itself is dressed as a column whose values are, in
-turn, a wanted piece and what lies up to the next; taking every other value copies the wanted ones at C speed.
+Arrow wants the values of a column back to back. So the buffer itself is presented as a column whose values are, in
+turn, a wanted piece and the bytes up to the next one; taking every other value copies the wanted ones at C speed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def pieces(data: Bytes, file_offsets: Ints, lengths: Ints, present: Mask | None 
     offsets = np.empty(2 * count + 1, np.int64)
     offsets[:-1:2] = file_offsets
     offsets[1::2] = file_offsets + lengths
-    # Arrow only looks at the values it takes, in whatever order they lie. But it reserves room by the span of the
-    # first offset and the last one, which ends a value that is never taken: so that tells what will be needed.
+    # Arrow reads only the offsets of the values it takes, in any order. But it reserves room by the distance from the
+    # first offset to the last one. That one ends a value that is never taken, so it can announce the room that is
+    # needed.
     offsets[-1] = min(int(offsets[0]) + 2 * int(lengths.sum()), len(data)) if count else 0
     dressed = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     wanted = np.arange(0, 2 * count, 2)
@@ -39,12 +40,15 @@ def pieces(data: Bytes, file_offsets: Ints, lengths: Ints, present: Mask | None 
 
 
 def as_numbers(values: npt.NDArray[np.int64]) -> pa.Int64Array:
-    """Return numbers as a column, uncopied. Arrow itself would load a part of numpy that nothing else here needs."""
+    """Return numbers as a column, uncopied.
+
+    Arrow's own conversion loads a part of numpy that is needed nowhere else.
+    """
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def values_of(column: pa.LargeBinaryArray) -> tuple[Bytes, Ints]:
-    """Return the bytes of a column back to back, and where each value begins in them (one more: the end)."""
+    """Return the bytes of a column back to back, and the offset of each value; one more offset is the end."""
     if not len(column):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     _, offsets_buffer, values_buffer = column.buffers()
@@ -63,7 +67,7 @@ def as_text(column: pa.LargeBinaryArray) -> pa.LargeStringArray:
 
 
 class Coded(NamedTuple):
-    """A column of repeated values: each row's number, and what the numbers stand for."""
+    """A column of repeated values: the number of each row's value, and the value of each number."""
 
     codes: npt.NDArray[np.int32]
     values: list[Any]
@@ -80,7 +84,7 @@ def coded(column: pa.Array) -> Coded:
 
 
 def coded_texts(data: Bytes, file_offsets: Ints, lengths: Ints) -> Coded:
-    """Return the texts at some offsets as numbers of the distinct ones, by Java's rule for malformed UTF-8."""
+    """Return the texts at some offsets as numbers of the distinct ones; malformed UTF-8 is decoded as Java does."""
     found = compiled.numbered(data, file_offsets, lengths)
     if found is None:
         return coded_names(*coded(pieces(data, file_offsets, lengths)))
@@ -91,7 +95,7 @@ def coded_texts(data: Bytes, file_offsets: Ints, lengths: Ints) -> Coded:
 
 
 def coded_names(codes: npt.NDArray[np.int32], raw: list[bytes]) -> Coded:
-    """Return numbers of distinct stored texts as numbers of distinct texts."""
+    """Return a coded column of bytes as one of text. Different malformed bytes can become the same text."""
     texts = [decode_text(value) for value in raw]
     distinct = list(dict.fromkeys(texts))
     if len(distinct) == len(texts):

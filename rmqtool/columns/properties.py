@@ -1,7 +1,7 @@
 """Properties of many records: named ones as columns, all of them as a map column, without a loop over messages.
 
 All property blocks are copied back to back, each closed by 0x02; then every 0x02 of the copy ends a piece, and the
-first 0x01 of a piece parts name and value. What counts as a property is decided as ``formats.properties`` does.
+first 0x01 of a piece is between name and value. The rules of ``formats.properties`` decide which pieces are properties.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ else:
 _NAME_VALUE = ord(NAME_VALUE_SEPARATOR)
 _PIECE_END = ord(PROPERTY_SEPARATOR)
 _REPLACEMENT = "\ufffd"
+# Bytes of a name that are compared at once, as a number.
 _HEAD = 8
+# Bytes that are searched at once: they and the mask stay in the caches.
 _BLOCK = 1 << 16
-# The names of records with more properties are compared by sorting them.
+# If a record has more properties, they are not compared with each other: they may repeat a name.
 _MOST_COMPARED = 16
-# Which bytes of a head belong to a name of that length.
+# Masks for heads of names of 0, 1, ... 8 bytes: the bytes after a shorter name are not its own.
 _HEAD_MASKS = np.frombuffer(b"".join((b"\xff" * length).ljust(_HEAD, b"\0") for length in range(_HEAD + 1)), np.uint64)
 
 
 class Found(NamedTuple):
-    """One property of every record: where its value lies in ``Properties.text``; length 0 where there is none."""
+    """One property of every record: the place of its value in ``Properties.text``; length 0 if it is absent."""
 
     offsets: Ints
     lengths: Ints
@@ -60,7 +62,7 @@ class Pairs(NamedTuple):
 
 
 class Properties:
-    """The properties of ``count`` records; they are decoded when something of them is asked for."""
+    """The properties of ``count`` records, decoded at the first use."""
 
     def __init__(self, records: Records) -> None:
         self.count = len(records)
@@ -68,49 +70,50 @@ class Properties:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """All pairs of all records."""
+        """All properties of all records, in the order of the records."""
         return _decode_pairs(self._records)
 
     @property
     def text(self) -> Bytes:
-        """The bytes that the offsets are in: all blocks back to back."""
+        """All property blocks back to back; the offsets of names and values are in it."""
         return self.pairs.text
 
     @property
     def rows(self) -> Ints:
-        """The record that each pair belongs to."""
+        """The row of each pair's record."""
         return self.pairs.rows
 
     @property
     def name_offsets(self) -> Ints:
-        """Where the name of each pair is."""
+        """The offset of each pair's name in ``text``."""
         return self.pairs.name_offsets
 
     @property
     def name_lengths(self) -> Ints:
-        """How long it is."""
+        """The length of each pair's name in bytes."""
         return self.pairs.name_lengths
 
     @property
     def value_offsets(self) -> Ints:
-        """Where the value of each pair is."""
+        """The offset of each pair's value in ``text``."""
         return self.pairs.value_offsets
 
     @property
     def value_lengths(self) -> Ints:
-        """How long it is."""
+        """The length of each pair's value in bytes; never 0."""
         return self.pairs.value_lengths
 
     def find(self, name: str) -> Found:
-        """Return the property called ``name``; of one that occurs twice the last."""
+        """Return the property called ``name``; the last one of a record that has it twice."""
         pairs = self._pairs_called(name)
         found = Found(np.zeros(self.count, np.int64), np.zeros(self.count, np.int64))
-        # Where an index repeats, the last value stays: the last pair of the record.
+        # numpy assigns in order, so the last pair of a row wins.
         found.offsets[self.rows[pairs]] = self.value_offsets[pairs]
         found.lengths[self.rows[pairs]] = self.value_lengths[pairs]
         return found
 
     def _pairs_called(self, name: str) -> Ints:
+        # Malformed bytes decode to this character too, so the decoded names are compared.
         if _REPLACEMENT in name:
             codes = self.names()
             return np.flatnonzero(codes.each(lambda text: text == name, np.bool_)).astype(np.int64)
@@ -133,16 +136,16 @@ class Properties:
         return heads
 
     def raw_values(self, name: str) -> pa.LargeBinaryArray:
-        """Return the stored bytes of the property called ``name`` as a column, null where there is none."""
+        """Return the stored bytes of the property called ``name`` as a column, null where it is absent."""
         found = self.find(name)
         return pieces(self.text, found.offsets, found.lengths, found.present)
 
     def values(self, name: str) -> pa.LargeStringArray:
-        """Return the property called ``name`` as a column of text, null where there is none."""
+        """Return the property called ``name`` as a column of text, null where it is absent."""
         return as_text(self.raw_values(name))
 
     def names(self) -> Coded:
-        """Return the names of all pairs."""
+        """Return the names of all pairs, as numbers of the distinct ones."""
         return coded_texts(self.text, self.name_offsets, self.name_lengths)
 
     def maps(self) -> pa.MapArray:
@@ -155,18 +158,20 @@ class Properties:
         return pa.MapArray.from_arrays(pa.array(offsets), keys, items.cast(pa.utf8()))
 
     def are_in_turn(self, are_special: Callable[[Bytes], Mask]) -> bool:
-        """Return whether the text is names and values in turn, each of which counts, and nothing else special in it.
+        """Return whether no byte is special except the two separators of each pair, and no piece was left out.
 
-        The two separators are special themselves. Each pair has one of both; so there are no others.
+        Both separators are special, so counting is enough: two special bytes for each pair.
         """
         blocks = (self.text[at : at + _BLOCK] for at in range(0, len(self.text), _BLOCK))
         return sum(int(np.count_nonzero(are_special(block))) for block in blocks) == 2 * len(self.rows)
 
     def may_repeat_names(self) -> bool:
-        """Return whether a record may have two properties of one name."""
+        """Return False if no record has two properties of one name; True if one has, or may have."""
         if not len(self.rows):
             return False
         most = int(np.bincount(self.rows).max())
+        # Equal for equal names, and rarely for others. Pairs of one record are neighbours: compare those up to ``most``
+        # places apart.
         alike = self._name_heads ^ self.name_lengths.view(np.uint64)
         return most > _MOST_COMPARED or any(
             bool(((alike[apart:] == alike[:-apart]) & (self.rows[apart:] == self.rows[:-apart])).any())
@@ -194,11 +199,12 @@ class Properties:
 
 
 def decode_properties(records: Records) -> Properties:
-    """Return the properties of ``records``."""
+    """Return the properties of ``records``, to be decoded when they are used."""
     return Properties(records)
 
 
 def _decode_pairs(records: Records) -> Pairs:
+    """Return the pieces that have a name and a value; all others are not properties."""
     text, ends = _closed_blocks(records)
     piece_ends, parts = _pieces_and_parts(text)
     begins = np.concatenate((np.zeros(1, np.int64), piece_ends[:-1] + 1))[: len(piece_ends)]
@@ -211,15 +217,15 @@ def _decode_pairs(records: Records) -> Pairs:
 
 
 def _counts(piece_ends: Ints, ends: Ints) -> Ints | int:
-    """Return how many of the pieces end before each of ``ends``, and not before the one in front."""
+    """Return how many pieces each block has; ``ends`` are the ends of the blocks."""
     each, rest = divmod(len(piece_ends), max(len(ends), 1))
     if each and not rest and (piece_ends[each - 1 :: each] == ends - 1).all():
-        return each  # mostly all records have as many
+        return each  # most often all records have the same number
     return np.diff(np.searchsorted(piece_ends, ends), prepend=0)
 
 
 def _closed_blocks(records: Records) -> tuple[Bytes, Ints]:
-    """Return all property blocks back to back, each that is not empty ending in 0x02, and where each ends."""
+    """Return all property blocks back to back, and where each ends; 0x02 is added to those that do not end with it."""
     offsets, lengths = records.properties_offsets, records.properties_lengths
     blocks = pieces(records.data, offsets, lengths)
     last = records.data[offsets + lengths - 1]
@@ -233,7 +239,8 @@ def _closed_blocks(records: Records) -> tuple[Bytes, Ints]:
 
 
 def _pieces_and_parts(text: Bytes) -> tuple[Ints, Ints]:
-    """Return where each piece ends, and the first 0x01 from its beginning on, be it in the piece or behind it."""
+    """Return where each piece ends, and the first 0x01 at or after its beginning: in the piece, or past its end."""
+    # One comparison for both separators: for smaller bytes the subtraction wraps around to a large number.
     separators = find_bytes(text, lambda some: (some - np.uint8(_NAME_VALUE)) <= _PIECE_END - _NAME_VALUE)
     is_end = text[separators] == _PIECE_END
     if not len(separators) % 2 and is_end[1::2].all() and not is_end[::2].any():

@@ -1,7 +1,7 @@
-"""Queue units of many records: decoding files, building units, packing them for files.
+"""Queue entries (units) of many records: decoding files, building entries, sorting them by queue.
 
-Which record gets which units, and what they hold, is decided as ``formats.dispatch`` does. Records that only its pure
-functions know how to handle (delayed ones, inner batches, those with further queues) go through them one by one.
+Which entries a record gets, and their content, is decided as in ``formats.dispatch``. Records that only its functions
+handle (delayed ones, inner batches, those with further queues) go through them one by one.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def decode_units(data: Buffer) -> Units:
 
 
 def decode_batch_units(data: Buffer) -> Units:
-    """Return the units of a batch or sparse queue's bytes, as ``decode_units`` does."""
+    """Return the entries of a batch or sparse queue's bytes, as ``decode_units`` does."""
     return np.frombuffer(data, _BATCH_UNIT, len(data) // BATCH_UNIT_SIZE)
 
 
 class QueueRun(NamedTuple):
-    """Units of one queue in the order of the log, and the queue offsets that their records claim."""
+    """Entries of one queue in the order of the log, and the queue offsets that their records name."""
 
     topic: str
     queue_id: int
@@ -54,15 +54,15 @@ class QueueRun(NamedTuple):
 
 
 def queue_runs(records: Records, properties: Properties, rules: DispatchRules) -> list[QueueRun]:
-    """Return the units that ``records`` get, queue by queue: their own queue's and those of their extra targets.
+    """Return the entries that ``records`` get, queue by queue: in their own queues and in further ones they name.
 
-    An inner batch belongs to a batch queue; leaving it out is the caller's matter, as in ``formats.dispatch``.
+    An inner batch belongs to a batch queue; the caller leaves it out, as with ``formats.dispatch``.
     """
     return runs_of([queue_entries(records, properties, rules)])
 
 
 class QueueEntries(NamedTuple):
-    """Units in the order of the log; ``topic_codes`` are places in ``topics``."""
+    """Entries in the order of the log; ``topic_codes`` are places in ``topics``."""
 
     topics: list[str]
     topic_codes: Ints
@@ -71,13 +71,13 @@ class QueueEntries(NamedTuple):
     units: Units
 
     def select(self, rows: Mask) -> QueueEntries:
-        """Return some of the units, in their order."""
+        """Return some of the entries, in their order; ``topics`` stay as they are."""
         topics, codes, queue_ids, queue_offsets, units = self
         return QueueEntries(topics, codes[rows], queue_ids[rows], queue_offsets[rows], units[rows])
 
 
 def queue_entries(records: Records, properties: Properties, rules: DispatchRules) -> QueueEntries:
-    """Return the units that ``records`` get, one behind the other: many of these are put to their queues at once."""
+    """Return the entries that ``records`` get, in the order of the log; ``runs_of`` sorts several of these by queue."""
     dispatch = dispatch_of(records, rules.delays)
     topics = records.topics
     rows = np.flatnonzero(have_queue_unit(records))
@@ -92,7 +92,7 @@ def queue_entries(records: Records, properties: Properties, rules: DispatchRules
         entries = entries.with_targets(records, _rows_with_queues(records, properties, dispatch), rules)
     if dispatch is not None:
         whole = len(entries.rows) == len(records) and len(rows) == len(records)
-        # The bare bytes: structures would be gathered field by field.
+        # As bare bytes: numpy copies structures field by field.
         units = dispatch.units if whole else dispatch.units.view(f"V{UNIT_SIZE}")[entries.rows].view(_UNIT)
         return QueueEntries(entries.topics, entries.topic_codes, entries.queue_ids, entries.queue_offsets, units)
     codes = tags_codes(records, properties, topics, rules)
@@ -104,20 +104,20 @@ def queue_entries(records: Records, properties: Properties, rules: DispatchRules
 
 
 def _rows_with_queues(records: Records, properties: Properties, dispatch: Dispatch | None) -> Ints:
-    """Return the records that stand in their queue and name further ones."""
+    """Return the rows of records that have an entry in their own queue and name further queues."""
     if dispatch is not None:
         return np.flatnonzero(dispatch.flags & (NAMES_QUEUES | BESIDE_QUEUE) == NAMES_QUEUES)
     return np.flatnonzero(properties.find(INNER_MULTI_DISPATCH).present & have_queue_unit(records))
 
 
 def have_queue_unit(records: Records) -> Mask:
-    """Return which records stand in their queue."""
+    """Return which records have an entry in their queue: all but half messages and rollbacks."""
     found: Mask = _WITH_UNIT[records.column("sys_flag") & TRANSACTION_MASK]
     return found
 
 
 def tags_codes(records: Records, properties: Properties, topics: Coded, rules: DispatchRules) -> Ints:
-    """Return the tags code of each record's unit, before any extension."""
+    """Return the tags code of each record: the hash of its tag, or its time of delivery in the delay queues."""
     tags = properties.find(TAGS)
     codes = java_hashes(properties.text, *tags).hashes.view(np.int32).astype(np.int64)
     delayed = np.flatnonzero(topics.each(lambda topic: topic == SCHEDULE_TOPIC, np.bool_)) if topics.values else ()
@@ -127,7 +127,7 @@ def tags_codes(records: Records, properties: Properties, topics: Coded, rules: D
 
 
 class _Entries(NamedTuple):
-    """Which queue each unit belongs to, in the order of the log."""
+    """The queue of each entry and the row of its record, in the order of the log."""
 
     topics: list[str]
     rows: Ints
@@ -136,7 +136,7 @@ class _Entries(NamedTuple):
     queue_offsets: Ints
 
     def with_targets(self, records: Records, named: Ints, rules: DispatchRules) -> _Entries:
-        """Return these and the entries of the extra queues that records name, each behind its record's own."""
+        """Return these and the entries of further queues that records name, each after its record's own entry."""
         topics = {topic: code for code, topic in enumerate(self.topics)}
         extra = [
             (row, topics.setdefault(topic, len(topics)), queue_id, queue_offset)
@@ -150,7 +150,7 @@ class _Entries(NamedTuple):
 
 
 def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
-    """Return the units of ``parts``, which follow each other in the log, queue by queue."""
+    """Return the entries of ``parts``, which follow each other in the log, queue by queue."""
     if not any(len(part.units) for part in parts):
         return []
     numbers: dict[str, int] = {}
@@ -162,7 +162,7 @@ def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
     topics = list(numbers)
     order, ends = grouped(codes, queue_ids) or _grouped(codes, queue_ids)
     queue_offsets = queue_offsets[order]
-    # The bare bytes: structures would be gathered field by field.
+    # As bare bytes: numpy copies structures field by field.
     units = units.view(f"V{UNIT_SIZE}")[order].view(_UNIT)
     firsts = order[[0, *ends[:-1]]]
     runs = []
@@ -174,21 +174,22 @@ def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
 
 
 def _grouped(codes: Ints, queue_ids: Ints) -> tuple[Ints, list[int]]:
-    """Return the rows queue by queue, those of one queue in their order, and where each queue ends among them."""
+    """Return the rows queue by queue and where each queue ends among them, as ``compiled.grouped`` does."""
     queues = coded(as_numbers(codes << 32 | queue_ids & 0xFFFFFFFF))
-    # A stable sort of 16 bits is a radix sort.
+    # numpy's stable sort of 16 bits is a radix sort, in linear time.
     narrow = np.uint16 if len(queues.values) <= 1 << 16 else np.int64
     order = np.argsort(queues.codes.astype(narrow), kind="stable")
     return order, np.cumsum(np.bincount(queues.codes, minlength=len(queues.values))).tolist()
 
 
 def batch_units(records: Records, properties: Properties, rules: DispatchRules) -> Units:
-    """Return the units that ``records``, all of one batch queue, get in it."""
+    """Return the entries that ``records``, all of one batch queue, get in it; half messages and rollbacks get none."""
     topics = records.topics
     units = np.zeros(len(records), _BATCH_UNIT)
     for name, of_record in (("physical_offset",) * 2, ("size", "total_size"), ("store_time", "store_timestamp")):
         units[name] = records.prefixes[of_record]
     units["tags_code"] = tags_codes(records, properties, topics, rules)
+    # A record that is not an inner batch is a batch of one message.
     units["msg_base_offset"] = records.prefixes["queue_offset"]
     units["batch_size"] = 1
     units["compacted_offset"] = -1

@@ -1,8 +1,8 @@
-"""Columns of message records: every fixed field, and where body, topic and properties lie.
+"""Columns of message records: every fixed field, and the places of body, topic and properties.
 
-The structural checks are those of ``formats.decode_record``, for all records at once; what it would not call a
-message ends the columns, and the reason is said. Checksums and places are masks beside the columns: judging them is
-the caller's.
+The structural checks are those of ``formats.decode_record``, for all records at once. The columns end before the first
+record that it would not call a message, and the reason is returned. Checksums and places are masks beside the columns:
+the caller judges them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHORT_PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _WIDE_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _SHORT_DTYPE, _WIDE_DTYPE = (np.dtype(prefix.dtype()) for prefix in (_SHORT_PREFIX, _WIDE_PREFIX))
-# What is only compared swaps no bytes: it is taken as it lies in memory.
+# Fields that are only compared stay in the byte order of the file, and so do the values they are compared with.
 _NATIVE_DTYPE = _SHORT_DTYPE.newbyteorder("=")
 _NATIVE_V1, _NATIVE_V2, _NATIVE_HOST_BITS = (
     np.array([value], _SHORT_DTYPE[name]).view(_NATIVE_DTYPE[name])[0]
@@ -61,7 +61,8 @@ class Columns(dict[str, Any]):
 class Records:
     """Columns of whole message records: row i is the record at ``file_offsets[i]`` of ``data``.
 
-    ``columns`` are the number fields of the prefix; ``checked`` says which checksums the column ``wrong`` is about.
+    ``columns`` are the number fields of the prefix. ``checked`` has the bits of ``columns.table`` for the checks that
+    were made; their results are the column ``wrong``.
     """
 
     data: Bytes
@@ -74,7 +75,7 @@ class Records:
     properties_lengths: Ints
     checked: int = 0
     _prefixes: npt.NDArray[np.void] | None = field(default=None, repr=False)
-    # What others made of the records and would make again.
+    # Results that other modules computed from the records, by name, kept so that they are computed once.
     made: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -82,7 +83,7 @@ class Records:
 
     @property
     def prefixes(self) -> npt.NDArray[np.void]:
-        """The records' own bytes, with IPv4 addresses in sixteen bytes as soon as one record has IPv6."""
+        """The fixed fields as stored. If one record has an IPv6 host, all addresses have room for sixteen bytes."""
         if self._prefixes is None:
             self._prefixes, _ = _gather_prefixes(self.data, self.file_offsets, len(self.data) - self.file_offsets)
         return self._prefixes
@@ -97,7 +98,7 @@ class Records:
 
     @property
     def topics(self) -> Coded:
-        """The topics as numbers of the distinct ones."""
+        """The topics as numbers of the distinct ones, computed once."""
         if "topics" not in self.made:
             self.made["topics"] = coded_texts(self.data, self.topic_offsets, self.topic_lengths)
         topics: Coded = self.made["topics"]
@@ -105,7 +106,7 @@ class Records:
 
     @property
     def body_lengths(self) -> Ints:
-        """The lengths of the stored bodies."""
+        """The lengths of the stored bodies in bytes, as 64-bit numbers so that sums do not overflow."""
         lengths: Ints = self.column("body_length").astype(np.int64, copy=False)
         return lengths
 
@@ -129,10 +130,10 @@ class Records:
 def decode_records(
     data: Buffer, file_offsets: Ints, end: int | None = None, *, checks: int = 0
 ) -> tuple[Records, Declined | None]:
-    """Return the columns of the records at ``file_offsets``, up to the first that is no whole message; and why there.
+    """Return the columns of the records before the first that is not a whole message, and why that one is not.
 
-    Nothing at or behind ``end`` is looked at. Offsets may come in any order; they must not be negative. ``checks`` are
-    those of ``bulk.table`` that will be asked for: made at once they cost less, where that is possible.
+    Bytes from ``end`` on are not read. ``file_offsets`` may be in any order, but not negative. ``checks`` are the bits
+    of ``columns.table`` that the caller will ask for: the kernel makes these checks while the bytes are in the caches.
     """
     piece = as_bytes(data)[:end]
     end = len(piece)
@@ -140,6 +141,7 @@ def decode_records(
     if columns is not None:
         found = _records_of(as_bytes(data), columns, checks)
         return found, _why_it_ended(data, file_offsets, len(found), end)
+    # Each step reads a length only where the one before was sound: the rows from the first bad one on are cut off.
     left = end - file_offsets
     starts = _before_first(left >= MIN_RECORD_SIZE, file_offsets)
     prefixes, sizes = _gather_prefixes(piece, starts, left)
@@ -175,7 +177,7 @@ def decode_records(
 
 
 def _records_of(data: Bytes, columns: dict[str, Any], checks: int) -> Records:
-    """Return what the kernel decoded as records."""
+    """Return the columns that the kernel decoded; it made all of them, so none is made later."""
 
     def no_such(name: str) -> Any:
         raise KeyError(name)
@@ -202,7 +204,7 @@ def _gather_prefixes(piece: Bytes, starts: Ints, left: Ints) -> tuple[npt.NDArra
     """Return prefixes and sizes of the records at ``starts``, up to the first that cannot be a message."""
     if not len(starts):
         return np.empty(0, _SHORT_DTYPE), np.empty(0, np.int64)
-    # The bare windows first: a structured view of overlapping items would be gathered field by field.
+    # As bare bytes: numpy copies structures field by field.
     prefixes = windows(piece, _SHORT_PREFIX.size)[starts].view(_SHORT_DTYPE)
     sizes = prefixes["total_size"].astype(np.int64)
     good = _are_messages(prefixes) & (sizes >= MIN_RECORD_SIZE) & (sizes <= left[: len(starts)])
@@ -221,13 +223,13 @@ def _are_messages(prefixes: npt.NDArray[np.void]) -> Mask:
 
 
 def _topic_sizes(prefixes: npt.NDArray[np.void]) -> Ints | int:
-    """Return how many bytes the length of each topic takes, or of all of them."""
+    """Return the size of each topic's length field: 1, or 2 in version 2; one number if no record has version 2."""
     is_long = prefixes.view(prefixes.dtype.newbyteorder("="))["magic"] == _NATIVE_V2
     return np.where(is_long, _LENGTH_SIZE, 1) if is_long.any() else 1
 
 
 def _prefix_sizes(prefixes: npt.NDArray[np.void]) -> Ints | int:
-    """Return how long each prefix is in its record, or all of them."""
+    """Return the stored size of each prefix, which depends on the host bits; one number if all hosts are IPv4."""
     if prefixes.dtype == _SHORT_DTYPE:
         return _SHORT_PREFIX.size
     sizes = np.empty(_HOST_BITS + 1, np.int64)
@@ -238,7 +240,7 @@ def _prefix_sizes(prefixes: npt.NDArray[np.void]) -> Ints | int:
 
 
 def _widen(piece: Bytes, starts: Ints, short: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """Return prefixes with room for IPv6 addresses, taken by each record's own layout."""
+    """Return prefixes with room for IPv6 addresses, each copied field by field from its own layout."""
     host_bits = short["sys_flag"] & _HOST_BITS
     wide = np.zeros(len(short), _WIDE_DTYPE)
     bytes_of = wide.view(np.uint8).reshape(-1, _WIDE_PREFIX.size)
@@ -259,7 +261,7 @@ def _topic_lengths(piece: Bytes, topic_offsets: Ints, topic_sizes: Ints | int) -
 
 
 def _length_before(piece: Bytes, file_offsets: Ints) -> Ints:
-    """Return the two-byte lengths that end at ``file_offsets``."""
+    """Return the signed two-byte lengths that end at ``file_offsets``."""
     if not len(file_offsets):
         return np.empty(0, np.int64)
     stored = windows(piece, _LENGTH_SIZE)[file_offsets - _LENGTH_SIZE]
@@ -267,6 +269,7 @@ def _length_before(piece: Bytes, file_offsets: Ints) -> Ints:
 
 
 def _why_it_ended(data: Buffer, file_offsets: Ints, whole: int, end: int) -> Declined | None:
+    """Return why the record after the first ``whole`` is not a message, or None if all are."""
     if whole == len(file_offsets):
         return None
     at = int(file_offsets[whole])
@@ -283,7 +286,7 @@ def _why_it_ended(data: Buffer, file_offsets: Ints, whole: int, end: int) -> Dec
 
 
 def body_crcs(records: Records, crc32: Crc32 | None = None) -> npt.NDArray[np.int32]:
-    """Return the checksum of each stored body, as records hold it."""
+    """Return the checksum of each stored body, 31 bits as in a record."""
     return _as_held(crc32_each(records.data, records.body_offsets, records.body_lengths, crc32))
 
 
@@ -292,7 +295,7 @@ def _as_held(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
 
 
 def have_right_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
-    """Return which records have the body their checksum was made of, or none."""
+    """Return which records have the right checksum of their body, or an empty body, whose checksum brokers ignore."""
     if crc32 is None and (known := records.is_right(WRONG_CRC)) is not None:
         return known
     found: Mask = body_crcs(records, crc32) == records.column("body_crc")
@@ -301,7 +304,7 @@ def have_right_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
 
 
 def lie_in_place(records: Records, first_physical_offset: int) -> Mask:
-    """Return which records lie where they say, byte 0 of the buffer being ``first_physical_offset`` of the log."""
+    """Return which records are at the physical offset they name; ``first_physical_offset`` is that of byte 0."""
     found: Mask = records.column("physical_offset") == records.file_offsets + first_physical_offset
     return found
 
@@ -315,7 +318,7 @@ def have_right_property_crc(records: Records, crc32: Crc32 | None = None) -> Mas
     rows = np.flatnonzero(records.properties_lengths >= CRC_BLOCK_LENGTH)
     if not len(rows):
         return good
-    # Its name is as long as a number: comparing those is faster than comparing bytes.
+    # The name of the property has 8 bytes, so it is compared as a number, which is faster than comparing bytes.
     name = np.frombuffer(PROPERTY_CRC32.encode("ascii"), np.uint64)
     names = windows(records.data, name.itemsize)[block_offsets if len(rows) == len(good) else block_offsets[rows]]
     named = names.view(name.dtype) == name
@@ -327,6 +330,7 @@ def have_right_property_crc(records: Records, crc32: Crc32 | None = None) -> Mas
     framed = (blocks[:, 0] == ord(NAME_VALUE_SEPARATOR)) & (blocks[:, -1] == ord(PROPERTY_SEPARATOR))
     whole = framed & (digits <= 9).all(axis=1)
     rows = rows[whole]
+    # The last digit is stored first, so digit i counts 10**i.
     stored = digits[whole].astype(np.int64) @ 10 ** np.arange(CRC_DIGITS)
     covered = records.file_offsets[rows]
     crcs = crc32_each(records.data, covered, block_offsets[rows] - covered, crc32)

@@ -1,4 +1,4 @@
-"""Whole records on their way to another place: packed back to back, single fields of all of them written anew."""
+"""Whole records on their way to another place: packed back to back, single fields of all of them overwritten."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rmqtool.formats.property_names import PROPERTY_CRC32
 
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _CRC_MASK = 0x7FFFFFFF
+# The beginning of a property checksum, which seals the record before it.
 _SEAL = f"{PROPERTY_CRC32}{NAME_VALUE_SEPARATOR}".encode("ascii")
 
 
@@ -24,8 +25,8 @@ _SEAL = f"{PROPERTY_CRC32}{NAME_VALUE_SEPARATOR}".encode("ascii")
 class Packed:
     """Records back to back in a buffer of their own: row i begins at ``starts[i]``.
 
-    ``host_bits`` tell where the fields behind the hosts stand; ``is_sealed``, which records end with a checksum of
-    themselves, which is wrong as soon as a field changes.
+    The places of the fields after the hosts depend on ``host_bits``. The records that are ``is_sealed`` end with a
+    checksum of themselves, which is wrong as soon as a field changes; ``seal`` repairs it.
     """
 
     data: Bytes
@@ -39,7 +40,7 @@ class Packed:
         return len(self.starts)
 
     def part(self, begin: int, end: int) -> Packed:
-        """Return the records from row ``begin`` to row ``end``, in the same buffer."""
+        """Return the records from row ``begin`` to before row ``end``; they share the buffer with these."""
         first = int(self.starts[begin])
         last = int(self.starts[end - 1] + self.sizes[end - 1])
         rows = slice(begin, end)
@@ -64,7 +65,7 @@ class Packed:
                 windows(self.data, where.size)[self.starts[every[chosen]] + where.offset] = stored
 
     def seal(self) -> None:
-        """Make the checksums that records hold of themselves right again."""
+        """Compute the checksums of sealed records again, after fields were changed."""
         data: Any = self.data.data
         for row in np.flatnonzero(self.is_sealed).tolist():
             begin = int(self.starts[row])
@@ -80,7 +81,7 @@ def pack(records: Records) -> Packed:
     breaks = np.flatnonzero(records.file_offsets[1:] != ends[:-1]) + 1
     begins = records.file_offsets[np.append(0, breaks)].tolist()
     lasts = ends[np.append(breaks, len(ends)) - 1].tolist()
-    # Neighbours are taken together; np.concatenate makes a buffer of its own also of a single piece.
+    # Neighbours are copied together. np.concatenate copies even a single piece, so the buffer can be changed.
     data = np.concatenate([records.data[begin:end] for begin, end in zip(begins, lasts, strict=True)])
     return Packed(
         data,

@@ -31,23 +31,23 @@ _PHYSICAL_OFFSET = layouts.LONG
 _START_DTYPE = np.dtype(_START.dtype())
 _PLACE_DTYPE = np.dtype(_PHYSICAL_OFFSET.dtype())[0]
 _MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
-# The hot comparison swaps no bytes: it takes the magics as they lie in memory.
+# The hot comparison swaps no bytes: these are the magics in the byte order of the file.
 _NATIVE_START = _START_DTYPE.newbyteorder("=")
 _NATIVE_V1, _NATIVE_V2 = (np.frombuffer(_START.packer.pack(0, magic), _NATIVE_START)["magic"][0] for magic in _MAGICS)
 # The two magics differ in their last byte only.
 _MAGIC_START = _START.packer.pack(0, MESSAGE_MAGIC_V1)[_MAGIC_AT:-1]
 
-# So many records are walked one by one to learn how long they are.
+# Records that are walked one by one first, to learn how long records are.
 _SAMPLE = 64
-# A step costs some microseconds however many walks it hops, a walk a hundred nanoseconds to start and to end.
+# A step costs some microseconds for any number of walks, a walk a hundred nanoseconds to start and to end: the ratio.
 _STEP_COST_IN_WALKS = 24
 _MOST_WALKS = 4096
-# Half the cost of the method, which matters where arrays are small.
+# Costs half of what the method ``all`` costs, which matters for small arrays.
 _all = np.logical_and.reduce
 
 
 class Starts(NamedTuple):
-    """The starts of the records from a given one on, where the walk ended, and what stands there."""
+    """The starts of the records from a given one on, the offset where the walk ended, and the reason."""
 
     file_offsets: Ints
     stopped_at: int
@@ -55,9 +55,10 @@ class Starts(NamedTuple):
 
 
 def record_starts(data: Buffer, file_offset: int = 0, end: int | None = None) -> Starts:
-    """Return the starts of the records from ``file_offset`` on; nothing at or behind ``end`` is looked at.
+    """Return the starts of the records from ``file_offset`` on; bytes from ``end`` on are not read.
 
-    The walk trusts magic and size of each record. It ends at the first that is no message, or whose size cannot be.
+    The walk trusts magic and size of each record. It ends at the first that is not a message, or has an impossible
+    size.
     """
     view = memoryview(data)[:end]
     end = len(view)
@@ -83,7 +84,7 @@ def _stopped(file_offsets: Ints, view: memoryview, at: int) -> Starts:
 def _walk_one_by_one(
     view: memoryview, at: int, most: int, meets: set[int] | frozenset[int] = frozenset()
 ) -> tuple[list[int], int]:
-    """Return up to ``most`` starts from ``at`` on, and where the walk stands then; an offset of ``meets`` ends it."""
+    """Return up to ``most`` starts from ``at`` on, and the offset after them; an offset in ``meets`` ends the walk."""
     starts: list[int] = []
     unpack = _START.unpack_from
     end = len(view)
@@ -98,19 +99,23 @@ def _walk_one_by_one(
 
 
 def _physical_base(view: memoryview, file_offset: int) -> int:
+    """Return the physical offset of byte 0, as the record at ``file_offset`` gives it."""
     (physical_offset,) = _PHYSICAL_OFFSET.unpack_from(view, file_offset + _PHYSICAL_OFFSET_AT)
     return int(physical_offset) - file_offset
 
 
 def _find_seeds(piece: Bytes, at: int, lengths: tuple[int, int], base: int) -> Ints:
-    """Return ``at`` and, evenly spread behind it, offsets that look like records: a magic, and the right place.
+    """Return ``at`` and, evenly spread after it, offsets that look like records: a magic, and the right place.
 
-    ``lengths`` are how long records are, and the longest are, as far as is known.
+    ``lengths`` are the mean and the longest length of the sampled records.
     """
     mean, longest = lengths
     left = len(piece) - at
+    # More walks cost more to start, fewer take more steps: the sum is smallest where both cost the same.
     walks = min(int((left / mean * _STEP_COST_IN_WALKS) ** 0.5), _MOST_WALKS)
     stride = max(left // max(walks, 1), MIN_RECORD_SIZE)
+    # Each stride is searched in a window in which a record of usual length must begin; its first likely one is the
+    # seed.
     length = min(longest, 2 * mean, stride)
     last = len(piece) - max(length, MIN_RECORD_SIZE)
     regions = np.arange(at + stride, min(at + walks * stride, last + 1), stride)
@@ -127,7 +132,7 @@ def _find_seeds(piece: Bytes, at: int, lengths: tuple[int, int], base: int) -> I
 
 
 class _Walks(NamedTuple):
-    """What walks from ``seeds`` found: those of walk i stand in ``found`` from ``firsts[i]`` to ``firsts[i + 1]``."""
+    """The results of walks from ``seeds``: walk i found ``found[firsts[i]:firsts[i + 1]]`` and ended at ``ends[i]``."""
 
     seeds: Ints
     ends: Ints
@@ -136,7 +141,7 @@ class _Walks(NamedTuple):
 
 
 def _walk_in_lock_step(piece: Bytes, seeds: Ints) -> _Walks:
-    """Walk from each seed to the first record at or behind the next one, or to what is no record."""
+    """Walk from each seed to the first record at or after the next seed, or to bytes that are not a record."""
     end = len(piece)
     last = end - _START.size
     current = seeds.copy()
@@ -175,6 +180,7 @@ def _walk_in_lock_step(piece: Bytes, seeds: Ints) -> _Walks:
 def _prove(view: memoryview, walks: _Walks) -> tuple[list[Ints], int]:
     """Return the starts, in runs, that a walk from the first seed finds, and where it ends."""
     seeds, ends = walks.seeds, walks.ends
+    # A walk is proven right if the one before it ended on its seed: the runs break where that is not so.
     breaks = np.append(np.flatnonzero(ends[:-1] != seeds[1:]), len(seeds) - 1)
     all_seeds = set(seeds.tolist())
     runs: list[Ints] = []
@@ -184,16 +190,17 @@ def _prove(view: memoryview, walks: _Walks) -> tuple[list[Ints], int]:
         runs.append(walks.found[walks.firsts[walk] : walks.firsts[last + 1]])
         alone, at = _walk_one_by_one(view, int(ends[last]), len(view), all_seeds)
         runs.append(np.array(alone, np.int64))
-        # The walk alone ends on a start further on, or for good; then it may stand on the last start itself.
+        # The single walk ends at a later seed, or for good. For good is also where it does not move: the last seed
+        # itself.
         if at not in all_seeds or at <= seeds[last]:
             return runs, at
         walk = int(np.searchsorted(seeds, at))
 
 
 class Covered(NamedTuple):
-    """Records as queue units name them, in the order of the log, and the stretches that no unit names.
+    """Records as queue entries name them, in the order of the log, and the gaps that no entry names.
 
-    Prepared and rolled-back transactions, undispatched records and blanks lie in gaps: those need a walk.
+    Half messages, rollbacks, records that are not dispatched yet and blanks are in gaps, which need a walk.
     """
 
     file_offsets: Ints
@@ -203,9 +210,9 @@ class Covered(NamedTuple):
 
 
 def cover_with_units(file_offsets: Ints, sizes: Ints, begin: int, end: int) -> Covered | Declined:
-    """Return how the units of all queues cover the bytes from ``begin`` to ``end``; several may name one record.
+    """Return how the entries of all queues cover the bytes from ``begin`` to ``end``; several may name one record.
 
-    Nothing of the log is looked at. Declines where two units contradict each other or one does not lie inside.
+    The log is not read. Declines if two entries contradict each other or one is not inside the range.
     """
     order = np.argsort(file_offsets, kind="stable")
     starts, lengths = file_offsets[order], sizes[order].astype(np.int64)
@@ -222,12 +229,12 @@ def cover_with_units(file_offsets: Ints, sizes: Ints, begin: int, end: int) -> C
     return Covered(starts, lengths, ends[gaps], steps[gaps])
 
 
-# Places that are compared at once; their columns fit the caches of the CPU.
+# Bytes that ``find_starts`` compares at once: they and the mask fit the caches.
 _BLOCK = 1 << 18
 
 
 def find_starts(piece: Bytes) -> Ints:
-    """Return every place where a record could begin: one with a message's magic number where it would be."""
+    """Return every offset where a record could begin: 4 bytes later is the magic of a message."""
     found = [np.empty(0, np.int64)]
     for at in range(0, len(piece) - _START.size + 1, _BLOCK):
         end = min(at + _BLOCK, len(piece) - _START.size + 1)

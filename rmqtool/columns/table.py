@@ -24,17 +24,17 @@ COLUMNS: tuple[tuple[str, Any], ...] = (
 )
 ROW_SIZE = sum(np.dtype(kind).itemsize for _, kind in COLUMNS)
 
-# What may be wrong with a record that is whole, as bits of the column ``wrong``.
+# Failed checks of a structurally whole record, as bits of the column ``wrong``.
 WRONG_CRC, WRONG_PLACE, WRONG_TIME, WRONG_PROPERTY_CRC = 1, 2, 4, 8
 
 
 def new_table(capacity: int) -> npt.NDArray[np.uint8]:
-    """Return a buffer for so many rows."""
+    """Return a buffer for ``capacity`` rows; its bytes are undefined."""
     return np.empty(capacity * ROW_SIZE, np.uint8)
 
 
 def columns_of(table: npt.NDArray[np.uint8], capacity: int, rows: int) -> dict[str, Any]:
-    """Return the columns of a table's first rows, by name; they share its memory."""
+    """Return the columns of the first ``rows`` rows by name, as views; each column has room for ``capacity`` rows."""
     found, at = {}, 0
     for name, kind in COLUMNS:
         size = np.dtype(kind).itemsize
