@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from tests.architecture import house
-from tests.architecture.rules import PACKAGE, Module, iter_imports
+from tests.architecture.rules import PACKAGE, Module
 
 # English words that end in "ing" and are nouns of this field.
 NOUNS_IN_ING = frozenset({"finding", "string", "ring", "listing", "setting", "settings", "remoting", "testing"})
@@ -28,11 +28,11 @@ def importers(modules: Iterable[Module], *, through_rooms: bool = False) -> dict
     exported = {
         f"{room.name}.{wanted.target.rpartition('.')[2]}": wanted.target.rpartition(".")[0]
         for room in rooms
-        for wanted in iter_imports(room)
+        for wanted in room.imports
     }
     found: dict[str, set[str]] = defaultdict(set)
     for module in listed:
-        for wanted in iter_imports(module) if module not in rooms else ():
+        for wanted in module.imports if module not in rooms else ():
             source = exported.get(wanted.target, wanted.target)
             target = source if source in names else source.rpartition(".")[0]
             if target in names and target != module.name:
@@ -111,7 +111,7 @@ def callable_packages(modules: Iterable[Module]) -> list[str]:
     """Return the modules that change the class of a module, or ask ``sys.modules`` which way to go."""
     found = []
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             is_class = isinstance(node, ast.Attribute) and node.attr == "__class__" and isinstance(node.ctx, ast.Store)
             asks = isinstance(node, ast.Compare) and any(
                 isinstance(part, ast.Attribute) and part.attr == "modules" for part in node.comparators

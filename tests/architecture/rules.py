@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +20,8 @@ PACKAGE = "rmqtool"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Module(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Module:
     """One source file. ``room`` is the first name below the package."""
 
     path: str
@@ -26,6 +29,21 @@ class Module(NamedTuple):
     name: str
     tree: ast.Module
     lines: int
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        """Every import, anywhere in it."""
+        return list(_imports_in(self, self.tree, lazy=False, typing=False))
+
+    @cached_property
+    def functions(self) -> list[tuple[str, Function]]:
+        """Every function with its qualified name."""
+        return list(_functions_in(self.tree, ""))
 
 
 class Violation(NamedTuple):
@@ -58,9 +76,10 @@ def read_modules(root: Path) -> list[Module]:
     return modules
 
 
-def iter_imports(module: Module) -> Iterator[Import]:
-    """Yield every import of a module, anywhere in it."""
-    yield from _imports_in(module, module.tree, lazy=False, typing=False)
+@cache
+def modules_of_the_package(root: Path) -> list[Module]:
+    """Parse the sources of the package once for a run of the tests: they do not change meanwhile."""
+    return read_modules(root)
 
 
 def _imports_in(module: Module, node: ast.AST, *, lazy: bool, typing: bool) -> Iterator[Import]:
@@ -107,11 +126,6 @@ def _room_of(target: str) -> str | None:
     return room if head == PACKAGE and room in house.ARROWS else None
 
 
-def iter_functions(module: Module) -> Iterator[tuple[str, Function]]:
-    """Yield every function with its qualified name."""
-    yield from _functions_in(module.tree, "")
-
-
 def _functions_in(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, Function):
@@ -133,7 +147,7 @@ def check_arrows(module: Module) -> Iterator[Violation]:
     """No import points up, lazily or for types either."""
     may = house.ARROWS.get(module.room, frozenset()) | {module.room}
     only_lazily = house.LAZY_IN.get(module.room, frozenset())
-    for found in iter_imports(module):
+    for found in module.imports:
         room = _room_of(found.target)
         if room is None:
             continue
@@ -147,7 +161,7 @@ def check_arrows(module: Module) -> Iterator[Violation]:
 
 def check_third_parties(module: Module) -> Iterator[Violation]:
     """typer, rich, construct and the like stay in their rooms; numpy and pyarrow at the head of few modules."""
-    for found in iter_imports(module):
+    for found in module.imports:
         name = found.target.partition(".")[0]
         if found.target == house.EXTENSION and module.room != house.EXTENSION_ROOM:
             message = f"only {house.EXTENSION_ROOM} imports {house.EXTENSION}"
@@ -166,7 +180,7 @@ def check_budgets(module: Module) -> Iterator[Violation]:
     if module.lines > house.MODULE_LINES:
         yield Violation("module-lines", module.path, 1, f"{module.lines} lines, {house.MODULE_LINES} are allowed")
     in_commands = module.room == "commands"
-    for name, function in iter_functions(module):
+    for name, function in module.functions:
         place = f"{module.path}::{name}"
         first = function.body[1:2] if ast.get_docstring(function, clean=False) is not None else function.body[:1]
         last = function.end_lineno or function.lineno
@@ -204,13 +218,13 @@ def check_commands(module: Module) -> Iterator[Violation]:
         yield Violation("command-lines", module.path, 1, message)
     verbs = _verbs(module)
     called_at_all: set[str] = set()
-    for name, function in iter_functions(module):
+    for name, function in module.functions:
         called = {verbs[word] for node in ast.walk(function) for word in _words_called(node) if word in verbs}
         called_at_all |= called
         if len(called) > 1:
             message = f"it calls {', '.join(sorted(called))}: what they do together is a function of api"
             yield Violation("one-verb", f"{module.path}::{name}", function.lineno, message)
-    is_command = Path(module.path).stem in {name for name, _ in iter_functions(module)}
+    is_command = Path(module.path).stem in {name for name, _ in module.functions}
     if is_command and not called_at_all:
         yield Violation(
             "no-verb", module.path, 1, "it calls no function of api: what it does, a program cannot ask for"
@@ -221,7 +235,7 @@ def _verbs(module: Module) -> dict[str, str]:
     """Return the functions and modules of api that a module imports, by the names that it gives them."""
     return {
         alias.asname or alias.name: alias.name
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if _room_of(f"{_source_of(module, node)}.{alias.name}") == "api" and alias.name.islower()
@@ -241,10 +255,10 @@ def _words_called(node: ast.AST) -> Iterator[str]:
 def check_names(module: Module) -> Iterator[Violation]:
     """No name that could hold anything."""
     named = [(module.path, 1, module.path.removesuffix(".py"))]
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef):
             named.append((f"{module.path}::{node.name}", node.lineno, node.name))
-    named += [(f"{module.path}::{name}", node.lineno, node.name) for name, node in iter_functions(module)]
+    named += [(f"{module.path}::{name}", node.lineno, node.name) for name, node in module.functions]
     for place, line, name in named:
         words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
         for word in sorted(words & house.BANNED_WORDS):
@@ -262,7 +276,7 @@ def check_files(module: Module) -> Iterator[Violation]:
     """formats, columns and remoting get their bytes from others."""
     if module.room not in house.WITHOUT_FILES:
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call) and OPENERS.fullmatch(_called(node)):
             yield Violation("opens-file", module.path, node.lineno, f"{module.room} opens no file: {_called(node)}")
 
@@ -275,16 +289,16 @@ def check_layouts(module: Module) -> Iterator[Violation]:
     """How bytes are laid out is spelled in formats and remoting, and nowhere else."""
     if module.room in house.LAYOUT_ROOMS:
         return
-    for found in iter_imports(module):
+    for found in module.imports:
         if found.target.partition(".")[0] == "struct":
             yield Violation("layout", module.path, found.line, "struct belongs to formats")
     presentation = {
         id(part)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.FormattedValue) and node.format_spec is not None
         for part in ast.walk(node.format_spec)
     }
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in presentation:
             if STRUCT_FORMAT.fullmatch(node.value):
                 yield Violation("layout", module.path, node.lineno, f"a struct format: {node.value!r}")
@@ -305,7 +319,7 @@ def check_property_names(module: Module) -> Iterator[Violation]:
     """A name that RocketMQ gives a property is spelled once."""
     if module.path == house.PROPERTY_NAMES:
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
             text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
             if text in RESERVED_NAMES:
@@ -316,7 +330,7 @@ def check_property_names(module: Module) -> Iterator[Violation]:
 
 def check_output(module: Module) -> Iterator[Violation]:
     """Only render writes to the terminal; an exit status comes from the table of errors."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call):
             continue
         if module.room != "render" and isinstance(node.func, ast.Name) and node.func.id == "print":
@@ -343,9 +357,9 @@ RULES: tuple[Callable[[Module], Iterator[Violation]], ...] = (
 )
 
 
-def check(root: Path, exemptions: Mapping[tuple[str, str], str] = house.EXEMPTIONS) -> list[Violation]:
-    """Return everything that breaks a rule below ``root``, and every exemption that nothing needs."""
-    found = [violation for module in read_modules(root) for rule in RULES for violation in rule(module)]
+def check(modules: list[Module], exemptions: Mapping[tuple[str, str], str] = house.EXEMPTIONS) -> list[Violation]:
+    """Return everything that breaks a rule in ``modules``, and every exemption that nothing needs."""
+    found = [violation for module in modules for rule in RULES for violation in rule(module)]
     needed = {(violation.rule, violation.place) for violation in found}
     stale = [
         Violation("exemption", place, 0, f"nothing breaks {rule!r} here any more")

@@ -46,7 +46,7 @@ class _Code:
         self.means: dict[str, set[str]] = defaultdict(set)
         self.start: list[ast.stmt] = []
         self._read(module.tree.body)
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
                 for alias in node.names:
                     self.means[alias.asname or alias.name].add(f"{node.module}.{alias.name}")

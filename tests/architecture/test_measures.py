@@ -8,7 +8,7 @@ import pytest
 
 import rmqtool
 from tests.architecture import house, measures
-from tests.architecture.rules import Module, read_modules
+from tests.architecture.rules import Module, modules_of_the_package, read_modules
 from tests.architecture.symbols import Reach
 
 ROOT = Path(rmqtool.__file__).parent
@@ -16,7 +16,7 @@ ROOT = Path(rmqtool.__file__).parent
 
 @pytest.fixture(scope="module")
 def modules() -> list[Module]:
-    return read_modules(ROOT)
+    return modules_of_the_package(ROOT)
 
 
 @pytest.fixture(scope="module")
