@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message
@@ -50,6 +51,20 @@ def is_any_between(spans: Sequence[Span], start: int, end: int) -> bool:
     return at < len(spans) and spans[at].start < end
 
 
+def lost_between(start: int, end: int, *maps: Sequence[Span]) -> int:
+    """Return the largest number of records that spans between two offsets can have held.
+
+    The spans of each map must be in the order of the log and must not overlap.
+    """
+    lost = 0
+    for spans in maps:
+        for span in islice(spans, bisect_right(spans, start, key=_end_of), None):
+            if span.start >= end:
+                break
+            lost += min(span.end, end) - max(span.start, start)
+    return -(-lost // MIN_RECORD_SIZE)
+
+
 def joined(spans: Iterable[Span]) -> list[Stretch]:
     """Return spans in the order of the log; spans that touch or overlap become one."""
     found: list[Stretch] = []
@@ -83,6 +98,11 @@ class Bridge(NamedTuple):
     size: int
     end: int
 
+    @property
+    def start(self) -> int:
+        """The offset of its first byte."""
+        return self.physical_offset
+
 
 @dataclass
 class DamageMap:
@@ -97,27 +117,17 @@ class DamageMap:
 
     def find_bridge(self, physical_offset: int) -> Bridge | None:
         """Return the bridge whose lost range holds an offset."""
-        at = bisect_right(self.bridges, physical_offset, key=_place_of) - 1
+        at = bisect_right(self.bridges, physical_offset, key=_start_of) - 1
         return self.bridges[at] if at >= 0 and physical_offset < self.bridges[at].end else None
 
     def find_last_bridge(self, start: int, end: int) -> Bridge | None:
         """Return the last bridge that begins between two offsets."""
-        at = bisect_right(self.bridges, end - 1, key=_place_of) - 1
+        at = bisect_right(self.bridges, end - 1, key=_start_of) - 1
         return self.bridges[at] if at >= 0 and self.bridges[at].physical_offset >= start else None
 
     def lost_between(self, start: int, end: int) -> int:
         """Return the largest number of records that the damage between two offsets can have held."""
-        at = max(bisect_right(self.spans, start, key=_start_of) - 1, 0)
-        lost = 0
-        for bridge in self.bridges[max(bisect_right(self.bridges, start, key=_place_of) - 1, 0) :]:
-            if bridge.physical_offset >= end:
-                break
-            lost += max(min(bridge.end, end) - max(bridge.physical_offset, start), 0)
-        for span in self.spans[at:]:
-            if span.start >= end:
-                break
-            lost += max(min(span.end, end) - max(span.start, start), 0)
-        return -(-lost // MIN_RECORD_SIZE)
+        return lost_between(start, end, self.spans, self.bridges)
 
 
 def _start_of(span: Span) -> int:
@@ -126,7 +136,3 @@ def _start_of(span: Span) -> int:
 
 def _end_of(span: Span) -> int:
     return span.end
-
-
-def _place_of(bridge: Bridge) -> int:
-    return bridge.physical_offset

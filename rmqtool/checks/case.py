@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from rmqtool.audit.damage import Stretch, find_covering, is_any_between
+from rmqtool.audit.damage import Stretch, find_covering, is_any_between, lost_between
 from rmqtool.errors import DatabaseUnopened, FileMissing, OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
 from rmqtool.findings import Finding, Place, Severity
@@ -241,6 +241,10 @@ class Case:
     def damaged_between(self, start: int, end: int) -> bool:
         """Return whether there is damage between two physical offsets."""
         return is_any_between(self.damage, start, end)
+
+    def lost_between(self, start: int, end: int) -> int:
+        """Return the largest number of records that the damage between two physical offsets can have held."""
+        return lost_between(start, end, self.damage)
 
     def files(self, *kinds: FileKind) -> list[FoundFile]:
         """Return the files of these kinds."""

@@ -150,7 +150,7 @@ _BATCH_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
 _LOOKS, _PAUSE = 20, 0.05
 
 
-class Claim(NamedTuple):
+class QueuePlace(NamedTuple):
     """The place in the queues that a record claims."""
 
     topic: str
@@ -159,6 +159,32 @@ class Claim(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.queue_id} @ {self.queue_offset}"
+
+
+class _Odd(NamedTuple):
+    """A record at ``at`` of the log that does not belong where it claims.
+
+    The records before and after it in its queue claim ``expected - 1`` and ``following``.
+    """
+
+    claim: QueuePlace
+    at: int
+    expected: int
+    following: int
+
+
+class _Entries(NamedTuple):
+    """The entries of a queue on disk, for ``audit.claims``."""
+
+    segments: SegmentQueue
+
+    def lead_to(self, queue_offset: int, unit: layouts.ConsumeQueueUnit) -> bool:
+        """Return whether the entry at a queue offset points to the record of ``unit``."""
+        data = self.segments.read(queue_offset * _UNIT_SIZE, _UNIT_SIZE)
+        if len(data) < _UNIT_SIZE:
+            return False
+        found = layouts.CONSUME_QUEUE_UNIT.decode(data)
+        return found.size > 0 and found.physical_offset == unit.physical_offset
 
 
 class QueueJudge:
@@ -171,7 +197,7 @@ class QueueJudge:
         self.jumps: list[Jump] = []
         self.batch_apart: list[BatchApart] = []
         self._sizes = usual_size(segment for queue in case.queues.values() for segment in queue)
-        self._accounted: set[Claim] = set()
+        self._accounted: set[QueuePlace] = set()
         self._unclaimed: dict[QueueId, Unclaimed] = {}
         self._walk = Walk(0, 0)
         self._looks_left = _LOOKS
@@ -193,12 +219,12 @@ class QueueJudge:
     def settle(self, walk: Walk) -> Iterator[Finding]:
         """Yield the records that are not where they claim to be."""
         self._walk = walk
-        self._forget_former_lives()
+        odd = self._judge_claims()
         self._unclaimed = {
             queue: find_unclaimed(self.case, queue, segments, self.comparisons.get(queue), walk)
             for queue, segments in self.case.queues.items()
         }
-        yield from self._strays()
+        yield from self._strays(odd)
         yield from self._pair(self._unclaimed)
 
     def lost(self) -> dict[QueueId, int]:
@@ -231,33 +257,60 @@ class QueueJudge:
         yield from self._before(unclaimed)
         yield from self._left_over(unclaimed)
 
-    def _forget_former_lives(self) -> None:
-        """Leave out records of a deleted queue with the same name: its offsets began at 0 again."""
-        for jump in self.jumps:
-            begins_anew = jump.offset == 0 and not any(
-                other.queue == jump.queue and other.before == 0 and other.before_at == jump.at for other in self.jumps
-            )
-            comparison = self.comparisons.get(jump.queue)
-            if begins_anew and comparison is not None:
-                comparison.apart = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) >= jump.at]
-                self.case.odd_records.add(jump.at)
+    def _judge_claims(self) -> list[_Odd]:
+        """Judge the records whose queue offsets do not follow; return those that do not belong where they claim.
 
-    def _strays(self) -> Iterator[Finding]:
-        """Yield records between two neighbours of their queue that do not belong there."""
-        jumps = {(jump.queue, jump.before_at): jump for jump in self.jumps}
-        for jump in self.jumps:
-            back = jumps.get((jump.queue, jump.at))
-            if back is None or back.offset not in (jump.before + 1, jump.before + 2):
+        Records of a deleted queue with the same name are left out: the offsets of the new one begin at 0 again.
+        """
+        jumps: dict[Queue, list[Jump]] = {}
+        for jump in sorted(self.jumps, key=lambda jump: jump.at):
+            jumps.setdefault(jump.queue, []).append(jump)
+        odd: list[_Odd] = []
+        for queue, found in jumps.items():
+            odd += self._judge_queue(queue, self.sequences[queue], found)
+        return odd
+
+    def _judge_queue(self, queue: Queue, sequence: Sequence, jumps: list[Jump]) -> Iterator[_Odd]:
+        from rmqtool.audit.claims import Claim, QueueClaims, Verdict
+
+        segments = self.case.queues.get(QueueId(*queue), SegmentQueue(()))
+        claims = QueueClaims(_Entries(segments), self.case.lost_between, self.case.log.min_offset)
+        heads = [(sequence.first, sequence.first_at), *((jump.offset, jump.at) for jump in jumps)]
+        lasts = [*((jump.before, jump.before_at) for jump in jumps), (sequence.last, sequence.last_at)]
+        for number, ((offset, at), (last, last_at)) in enumerate(zip(heads, lasts, strict=True)):
+            is_alone, is_last = at == last_at, number + 1 == len(heads)
+            following = offset + 1 if not is_alone else None if is_last else heads[number + 1][0]
+            claim, expected = Claim(offset, layouts.ConsumeQueueUnit(at, 0, 0)), claims.expected
+            verdict = claims.judge(claim) or claims.judge_by(claim, following)
+            if offset == 0 and is_alone and is_last and self.case.live and expected:
+                verdict = Verdict.BEGINS  # its entry is on its way
+            if verdict is Verdict.BEGINS:
+                self._forget_former_life(queue, at)
+            if verdict in (Verdict.CLAIMED, Verdict.BEGINS):
+                claims.place(last, last_at)
                 continue
-            self.case.odd_records.add(jump.at)
-            self._accounted.add(Claim(*jump.queue, jump.offset))
-            self._accounted.add(Claim(*jump.queue, jump.before + 1))
-            said = Claim(*jump.queue, jump.offset)
-            around = f"{jump.before} and {back.offset}"
-            text = f"the record has queue offset {said}, those before and after it in this queue {around}"
-            record = read_record(self.case.log, jump.at)
-            place = self.case.place(jump.at, record.total_size if record is not None else None)
-            yield new_finding("CL-QOFF", text, place._replace(topic=jump.queue[0], queue_id=jump.queue[1]))
+            if expected is not None and is_alone and following in (expected, expected + 1):
+                yield _Odd(QueuePlace(*queue, offset), at, expected, following)
+            if verdict is Verdict.NEXT and expected is not None:
+                claims.place(expected, at)
+
+    def _forget_former_life(self, queue: Queue, at: int) -> None:
+        comparison = self.comparisons.get(queue)
+        if comparison is not None:
+            comparison.apart = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) >= at]
+            self.case.odd_records.add(at)
+
+    def _strays(self, odd: list[_Odd]) -> Iterator[Finding]:
+        """Yield records between two neighbours of their queue that do not belong there."""
+        for claim, at, expected, following in odd:
+            self.case.odd_records.add(at)
+            self._accounted.add(claim)
+            self._accounted.add(claim._replace(queue_offset=expected))
+            around = f"{expected - 1} and {following}"
+            text = f"the record has queue offset {claim}, those before and after it in this queue {around}"
+            record = read_record(self.case.log, at)
+            place = self.case.place(at, record.total_size if record is not None else None)
+            yield new_finding("CL-QOFF", text, place._replace(topic=claim.topic, queue_id=claim.queue_id))
 
     def _pair(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
         """Yield records that contradict the entry pointing to them, and settle both sides."""
@@ -269,37 +322,37 @@ class QueueJudge:
                 if record is None:
                     left.append(leading)
                     continue
-                unit = Claim(*queue, leading.queue_offset)
+                unit = QueuePlace(*queue, leading.queue_offset)
                 self._accounted.add(unit)
                 if leading.physical_offset not in self.case.odd_records:
                     self.case.odd_records.add(leading.physical_offset)
                     yield self._contradiction(record, unit)
             found.leading = left
 
-    def _open_claims(self) -> dict[int, Claim]:
+    def _open_claims(self) -> dict[int, QueuePlace]:
         """Return the claims without an entry, by the place of their record."""
         return {
-            int(place): Claim(apart.topic, apart.queue_id, apart.queue_offset + number)
+            int(place): QueuePlace(apart.topic, apart.queue_id, apart.queue_offset + number)
             for comparison in self.comparisons.values()
             for apart in comparison.apart
             for number, place in enumerate(apart.physical_offsets.tolist())
         }
 
-    def _odd_record(self, queue: QueueId, leading: Leading, claims: dict[int, Claim]) -> Message | None:
+    def _odd_record(self, queue: QueueId, leading: Leading, claims: dict[int, QueuePlace]) -> Message | None:
         """Return the record of an unclaimed entry if the record is wrong, not the entry."""
         record = read_record(self.case.log, leading.physical_offset)
         if record is None or record.total_size != leading.size:
             return None
-        said = Claim(record.topic, record.queue_id, record.queue_offset)
-        if said == Claim(*queue, leading.queue_offset):  # otherwise only a prepared or rolled-back record has no claim
+        said = QueuePlace(record.topic, record.queue_id, record.queue_offset)
+        if said == QueuePlace(*queue, leading.queue_offset):  # else only a prepared or rolled-back record has no claim
             return record
         if claims.get(leading.physical_offset) != said:
             return None
         self._accounted.add(said)
         return record
 
-    def _contradiction(self, record: Message, unit: Claim) -> Finding:
-        said = Claim(record.topic, record.queue_id, record.queue_offset)
+    def _contradiction(self, record: Message, unit: QueuePlace) -> Finding:
+        said = QueuePlace(record.topic, record.queue_id, record.queue_offset)
         place = self.case.place(record.physical_offset, record.total_size)
         if said == unit:
             text = f"the record is part of an open or rolled back transaction, but the queue entry {unit} points to it"
@@ -324,7 +377,7 @@ class QueueJudge:
         self, queue: QueueId, segments: SegmentQueue, comparison: QueueComparison, dispatched: int
     ) -> Iterator[Finding]:
         for apart in comparison.apart:
-            if apart.units == 1 and Claim(*queue, apart.queue_offset) in self._accounted:
+            if apart.units == 1 and QueuePlace(*queue, apart.queue_offset) in self._accounted:
                 continue
             if (
                 apart.units == 1
@@ -449,7 +502,7 @@ class QueueJudge:
             yield new_finding("CQ-ORPHAN", text, Place(file, 0, length, *queue), units=units)
             return
         for leading in found.leading:
-            self._accounted.add(Claim(*queue, leading.queue_offset))
+            self._accounted.add(QueuePlace(*queue, leading.queue_offset))
             yield self._leads_nowhere(queue, leading)
         if found.more:
             text = f"{counted(found.more, 'more entry', 'more entries')} that belong to no message"
@@ -468,7 +521,7 @@ class QueueJudge:
         if record is None:
             text = f"the entry points to {leading.physical_offset}, where no record begins"
         else:
-            said = Claim(record.topic, record.queue_id, record.queue_offset)
+            said = QueuePlace(record.topic, record.queue_id, record.queue_offset)
             text = f"the entry points to {leading.physical_offset}, the record of {said}"
             if record.total_size != leading.size:
                 text += f", with {leading.size} bytes instead of {record.total_size}"
@@ -534,7 +587,8 @@ class QueueJudge:
             if {jump.at, jump.before_at} & self.case.odd_records or self.case.damaged_between(jump.before_at, jump.at):
                 continue
             left_out = range(jump.before + 1, jump.offset)
-            if 0 < len(left_out) <= _LOOKED_FOR and all(Claim(*jump.queue, at) in self._accounted for at in left_out):
+            left_places = (QueuePlace(*jump.queue, at) for at in left_out)
+            if 0 < len(left_out) <= _LOOKED_FOR and all(place in self._accounted for place in left_places):
                 continue
             if self._is_left_free(jump):
                 continue

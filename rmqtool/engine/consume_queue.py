@@ -25,13 +25,15 @@ from rmqtool.formats.consume_queue import (
     EXT_END_MARK,
     EXT_END_ROOM,
     FILLER,
+    FILLER_UNIT,
+    LAST_OFFSET,
     UNIT_SIZE,
+    WIDEST_GAP,
     ConsumeQueueExtUnit,
     encode_ext_unit,
     ext_address,
     ext_unit_size,
 )
-from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.formats.paths import FileKind, segment_directory, segment_name
 
@@ -190,12 +192,6 @@ class DerivedQueue:
         return join(self.directory, segment_name(base))
 
 
-_FILLER = layouts.CONSUME_QUEUE_UNIT.encode(FILLER)
-# A record whose queue offset is further ahead than this is damaged: believing it would fill the disk with fillers.
-_WIDEST_GAP = 1 << 20
-_LAST_OFFSET = LONG_MAX // UNIT_SIZE - _WIDEST_GAP
-
-
 class ExtUnit(NamedTuple):
     """The part of an extension entry that the queue entry does not have."""
 
@@ -289,7 +285,7 @@ class ConsumeQueue:
         """Continue an empty queue at an offset; the messages before it no longer exist."""
         per_file = self._files.file_size // UNIT_SIZE
         # An empty last file would stop the start of a 5.x broker. At the border of a file, fill the file before it.
-        self._pending.append(_FILLER * ((queue_offset - 1) % per_file + 1))
+        self._pending.append(FILLER_UNIT * ((queue_offset - 1) % per_file + 1))
         self.next_offset = queue_offset
 
     def put_run(self, queue_offset: int, units: bytes, last: ConsumeQueueUnit) -> bool:
@@ -346,12 +342,12 @@ class ConsumeQueue:
         gap = queue_offset - self.next_offset
         if gap <= 0:
             return None
-        fits = queue_offset <= _LAST_OFFSET
+        fits = queue_offset <= LAST_OFFSET
         if fits and self.max_physic_offset < 0 and not self.next_offset:
             # The messages before this one are removed: the queue begins in the file that has this entry.
             fillers = queue_offset % (self._files.file_size // UNIT_SIZE)
             self.next_offset = queue_offset
-            self._pending.append(_FILLER * fillers)
+            self._pending.append(FILLER_UNIT * fillers)
             return None
         if gap <= self._meant_gap.widest and fits:
             self._pending.append(self._meant_gap.fill(gap))
@@ -360,8 +356,8 @@ class ConsumeQueue:
         topic, queue_id = self.key
         text = f"the record at {physical_offset} has queue offset {queue_offset}, but {self.next_offset} is next"
         finding = new_finding("CL-QOFF", text, Place(topic=topic, queue_id=queue_id), commitLogOffset=physical_offset)
-        if gap <= _WIDEST_GAP and fits:
-            self._pending.append(_FILLER * gap)
+        if gap <= WIDEST_GAP and fits:
+            self._pending.append(FILLER_UNIT * gap)
             self.next_offset = queue_offset
         return finding
 

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import EXT_ADDRESS_BASE, FILLER_SIZE, MAX_EXT_ADDRESS
 from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layout import Buffer, bytes_left
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 
@@ -40,6 +41,10 @@ BATCH_UNIT_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
 
 # Takes the place of a deleted message: always this size, and the physical offset 0.
 FILLER = ConsumeQueueUnit(0, FILLER_SIZE, 0)
+FILLER_UNIT = layouts.CONSUME_QUEUE_UNIT.encode(FILLER)
+# A record whose queue offset is further ahead than this is damaged: believing it would fill the disk with fillers.
+WIDEST_GAP = 1 << 20
+LAST_OFFSET = LONG_MAX // UNIT_SIZE - WIDEST_GAP
 # ``rmqtool copy`` can leave messages out. Their entries point into blank segments before the first message, which begin
 # at this physical offset or later; see repairs/target.py.
 _LEAST_EMPTY_PLACE = 1 << 30

@@ -1,34 +1,32 @@
 """Compares one simple consume queue with the log, and repairs it.
 
-The log decides: the entry of queue offset n is that of the record that claims n. Entries are compared while the log is
-read and written only where they differ. So a right queue is not touched, a short one grows, a missing one is created.
-
-The header of a record has no checksum, so a single queue offset is not believed against all others. If it does not
-follow the one before it, the next record and the entry on disk decide.
+The log decides: the entry of queue offset n is that of the record that claims n (``audit.claims``). Entries are
+compared while the log is read and written only where they differ. So a right queue is not touched, a short one grows, a
+missing one is created.
 
 upstream: ConsumeQueue.recover trusts the last three files, and numbers later messages by their length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rmqtool.audit.claims import Claim, QueueClaims, Verdict
 from rmqtool.engine.consume_queue import DerivedQueue
 from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.message import QueueKey
 from rmqtool.engine.recovery.report import Misfit
+from rmqtool.files.filesystem import join
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.formats.consume_queue import (
-    FILLER,
-    UNIT_SIZE,
-    is_written,
-)
-from rmqtool.formats.java import INT_MAX, LONG_MAX
+from rmqtool.formats.consume_queue import FILLER_UNIT, LAST_OFFSET, UNIT_SIZE, is_written
+from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
+from rmqtool.formats.paths import segment_name
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqtool.log.end import read_record
 
 if TYPE_CHECKING:
     from rmqtool.audit.damage import Bridge
@@ -37,23 +35,12 @@ if TYPE_CHECKING:
     from rmqtool.store.segments import SegmentQueue
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
-FILLER_UNIT = _UNIT.encode(FILLER)
 # No record ends before its hosts do, so readers skip an entry of this size.
 _TOO_SHORT = 48
-# A wider gap is not believed: the queue would fill the disk with fillers.
-_WIDEST_GAP = 1 << 20
-_LAST_OFFSET = LONG_MAX // UNIT_SIZE - _WIDEST_GAP
 # Entries that are read at once.
 _CHUNK = 4096
 
 Write: TypeAlias = Callable[[int, bytes], None]
-
-
-class Claim(NamedTuple):
-    """A record's claim: its queue offset, and the entry that it is due."""
-
-    queue_offset: int
-    unit: ConsumeQueueUnit
 
 
 @dataclass
@@ -78,96 +65,88 @@ class QueueCheck:
         ext: SegmentQueue | None = None,
     ) -> None:
         self.key = key
-        # The next record of the queue should claim this offset; None before the first record.
-        self.expected: int | None = None
+        self.claims = QueueClaims(self, log.damage.lost_between, log.log.min_offset)
         self.wrong_units = 0
+        # The end of entries that were written for a former life of the queue.
+        self.former_end = 0
         self._files = files
         self._write = write
         self._log = log
         self._evidence = evidence
         self._ext = ext
         self._pending: Claim | None = None
-        # The end of the last record that has an entry.
-        self._last_end = log.log.min_offset
+        # Where the last life of the queue begins in the log, by its first entry on disk; None before that is known.
+        self._begin: int | None = None
 
     def take(self, run: QueueRun) -> None:
         """Take the records of one batch."""
         import numpy as np
 
-        offsets = run.queue_offsets
-        breaks = np.append(np.flatnonzero(np.diff(offsets) != 1) + 1, len(offsets)).tolist()
+        if self._begin is None:
+            self._begin = self._find_begin(int(run.units["physical_offset"][0]))
+        if self._begin > run.units["physical_offset"][0]:
+            rows = run.units["physical_offset"] >= self._begin
+            run = run._replace(queue_offsets=run.queue_offsets[rows], units=run.units[rows])
+        breaks = np.append(np.flatnonzero(np.diff(run.queue_offsets) != 1) + 1, len(run.units)).tolist()
         begin = 0
         for end in breaks:
-            first = int(offsets[begin])
-            if self._pending is not None or first != self.expected:
-                self._take_odd(Claim(first, ConsumeQueueUnit(*run.units[begin].item())))
+            while begin < end and (self._pending is not None or self.claims.expected != run.queue_offsets[begin]):
+                self._take_odd(Claim(int(run.queue_offsets[begin]), ConsumeQueueUnit(*run.units[begin].item())))
                 begin += 1
-                if begin < end and self._pending is not None:
-                    self._take_odd(Claim(first + 1, ConsumeQueueUnit(*run.units[begin].item())))
-                    begin += 1
-            if begin < end and self.expected == int(offsets[begin]) and self._pending is None:
-                self._compare(int(offsets[begin]), run.units[begin:end])
-            else:
-                for row in range(begin, end):
-                    self._take_odd(Claim(int(offsets[row]), ConsumeQueueUnit(*run.units[row].item())))
+            if begin < end:
+                self._compare(int(run.queue_offsets[begin]), run.units[begin:end])
             begin = end
+
+    def _find_begin(self, first: int) -> int:
+        """Return where the records of the queue begin in the log; those before belong to a former life of the queue.
+
+        ``first`` is the place of the first record that names the queue.
+        """
+        unit = self.read_unit(0)
+        if unit is None or not is_written(unit) or unit.size == FILLER_SIZE or unit.physical_offset <= first:
+            return first
+        record = read_record(self._log.log, unit.physical_offset)
+        is_own = record is not None and (record.topic, record.queue_id, record.queue_offset) == (*self.key, 0)
+        return unit.physical_offset if is_own else first
 
     def _take_odd(self, claim: Claim) -> None:
         """Take a record whose offset may not follow the one before."""
         self._settle(claim.queue_offset)
-        offset, expected = claim.queue_offset, self.expected
-        if offset == expected:
-            self._accept(claim)
-        elif not 0 <= offset <= _LAST_OFFSET:
-            self._evidence.strays.append((self, claim))
-        elif (expected is None or offset > expected) and self._stands_at(offset, claim.unit):
-            self._accept(claim)
-        elif expected is not None and self._stands_at(expected, claim.unit):
-            self._stand_at(expected, claim)
-        elif expected is None or offset > expected:
+        verdict = self.claims.judge(claim)
+        if verdict is None:
             self._pending = claim
         else:
-            self._evidence.strays.append((self, claim))
+            self._accept(claim, verdict)
 
     def _settle(self, following: int | None) -> None:
         """Decide about the waiting record, now that the next record of the queue claims ``following``."""
         pending, self._pending = self._pending, None
-        if pending is None:
-            return
-        expected = self.expected
-        if following == pending.queue_offset + 1 and self._is_credible(pending):
-            self._accept(pending)
-        elif expected is not None and following == expected + 1:
-            self._stand_at(expected, pending)
-        elif following is not None and self._may_be_next(pending, following):
-            self._accept(pending)
+        if pending is not None:
+            self._accept(pending, self.claims.judge_by(pending, following))
+
+    def _accept(self, claim: Claim, verdict: Verdict) -> None:
+        """Put the entry of a record where it belongs."""
+        expected = self.claims.expected
+        if verdict is Verdict.STRAY:
+            self._evidence.strays.append((self, claim))
+        elif verdict is Verdict.NEXT and expected is not None:
+            self._stand_at(expected, claim)
         else:
-            self._evidence.strays.append((self, pending))
+            if verdict is Verdict.BEGINS and expected is not None:
+                self._forget_former_life(expected)
+            elif expected is None:
+                self._fill_head(claim)
+            elif claim.queue_offset > expected:
+                self._fill_gap(expected, claim)
+            self._put(claim.queue_offset, claim.unit)
 
-    def _may_be_next(self, claim: Claim, following: int) -> bool:
-        """Return whether a claim may be right although the next record does not follow it."""
-        if self.expected is None:
-            return following > claim.queue_offset
-        return following != self.expected and self._is_explained(claim, self.expected)
-
-    def _is_credible(self, claim: Claim) -> bool:
-        return self.expected is None or claim.queue_offset - self.expected <= _WIDEST_GAP
-
-    def _is_explained(self, claim: Claim, expected: int | None) -> bool:
-        """Return whether enough of the log is damaged to explain all missing messages before a record."""
-        if expected is None or claim.queue_offset < expected:
-            return False
-        missing = claim.queue_offset - expected
-        lost = self._log.damage.lost_between(self._last_end, claim.unit.physical_offset)
-        return missing <= min(lost, _WIDEST_GAP)
-
-    def _accept(self, claim: Claim) -> None:
-        """Put a record where it claims to be."""
-        if self.expected is None:
-            self._fill_head(claim)
-        elif claim.queue_offset > self.expected:
-            self._fill_gap(self.expected, claim)
-        self._put(claim.queue_offset, claim.unit)
+    def _forget_former_life(self, expected: int) -> None:
+        """Forget the records of this queue before it was deleted and made again."""
+        for at in range(0, expected, _CHUNK):
+            self.clear(at, min(_CHUNK, expected - at))
+        self.former_end = max(self.former_end, expected)
+        self.wrong_units = 0
+        self._evidence.strays = [(check, claim) for check, claim in self._evidence.strays if check is not self]
 
     def _stand_at(self, queue_offset: int, claim: Claim) -> None:
         """Put a record elsewhere than it claims."""
@@ -178,12 +157,12 @@ class QueueCheck:
         self._evidence.misfits.append(Misfit(claim.unit.physical_offset, *self.key, claim.queue_offset, reason))
 
     def _put(self, queue_offset: int, unit: ConsumeQueueUnit) -> None:
-        if not self._stands_at(queue_offset, unit):
+        if not self.lead_to(queue_offset, unit):
             self.replace(queue_offset, _UNIT.encode(unit))
-        self.expected = queue_offset + 1
-        self._last_end = unit.physical_offset + unit.size
+        self.claims.place(queue_offset, unit.physical_offset + unit.size)
 
-    def _stands_at(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
+    def lead_to(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
+        """Return whether the entry on disk at a queue offset is the one that the record of ``unit`` is due."""
         found = self.read_unit(queue_offset)
         return found is not None and (found == unit or (found[:2] == unit[:2] and self._is_right(found, unit)))
 
@@ -215,7 +194,7 @@ class QueueCheck:
         self._write(queue_offset * UNIT_SIZE, units)
 
     def clear(self, queue_offset: int, count: int) -> None:
-        """Write zeros over entries after the end."""
+        """Write zeros over entries."""
         self._write(queue_offset * UNIT_SIZE, bytes(count * UNIT_SIZE))
 
     def _compare(self, queue_offset: int, units: Any) -> None:
@@ -230,13 +209,12 @@ class QueueCheck:
         for rows in np.split(wrong, np.flatnonzero(np.diff(wrong) != 1) + 1):
             if len(rows):
                 self.replace(queue_offset + int(rows[0]), units[rows[0] : rows[-1] + 1].tobytes())
-        self.expected = queue_offset + len(units)
-        self._last_end = int(units["physical_offset"][-1]) + int(units["size"][-1])
+        self.claims.place(queue_offset + len(units) - 1, int(units["physical_offset"][-1]) + int(units["size"][-1]))
 
     def _fill_head(self, claim: Claim) -> None:
         """Fill the entries before the first record in its file: a broker reads a file from its beginning."""
         first = claim.queue_offset
-        if not self._log.log.min_offset and self._is_explained(claim, 0):
+        if not self._log.log.min_offset and self.claims.is_explained(claim, 0):
             # No message was removed from this log yet: the messages before are lost to damage.
             self._fill_gap(0, claim)
             return
@@ -257,7 +235,7 @@ class QueueCheck:
         """Fill the entries of lost messages; an entry that may belong to one of them stays."""
         for queue_offset in range(begin, following.queue_offset):
             unit = self.read_unit(queue_offset)
-            bridge = self._log.damage.find_last_bridge(self._last_end, following.unit.physical_offset)
+            bridge = self._log.damage.find_last_bridge(self.claims.last_end, following.unit.physical_offset)
             stand_in = self._stand_in(bridge)
             if unit is not None and bridge is not None and unit.size == FILLER_SIZE:
                 # It was filled before the bridge was written.
@@ -301,22 +279,24 @@ class QueueCheck:
         self._evidence.standing.setdefault(at, []).append((self.key, queue_offset))
         return True
 
+    def iter_former(self, end: int) -> Iterator[str]:
+        """Yield the files that were made for a former life of the queue, from queue offset ``end`` on."""
+        size = self._files.file_size
+        for base in range(-(-end * UNIT_SIZE // size) * size, self.former_end * UNIT_SIZE, size):
+            yield join(self._files.directory, segment_name(base))
+
     def settle_last(self) -> None:
         """Decide about a record that still waits at the end of the log."""
-        pending = self._pending
-        if pending is not None and self.expected is not None and self._is_explained(pending, self.expected):
-            self._pending = None
-            self._accept(pending)
         self._settle(None)
 
     def place_stray(self, claim: Claim) -> None:
         """Find a place for a stray that no entry points to."""
         topic, queue_id = self.key
-        offset, expected = claim.queue_offset, self.expected
+        offset, expected = claim.queue_offset, self.claims.expected
         if not is_directory_name(topic) or not 0 <= queue_id <= INT_MAX:
             self.misfit(claim, "a queue cannot have this name")
-        elif expected is None and 0 <= offset <= _LAST_OFFSET:
-            self._accept(claim)
+        elif expected is None and 0 <= offset <= LAST_OFFSET:
+            self._accept(claim, Verdict.CLAIMED)
         elif expected is None or 0 <= offset < expected:
             self.misfit(
                 claim, "another message has its queue offset" if expected else "the queue offset is impossibly large"

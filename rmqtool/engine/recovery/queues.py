@@ -21,14 +21,14 @@ from rmqtool.engine.consume_queue import DerivedFiles, DerivedQueue, QueueSizes
 from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.message import QueueKey
 from rmqtool.engine.recovery.places import BeforeWrite
-from rmqtool.engine.recovery.queue_pass import FILLER_UNIT, Evidence, QueueCheck, Write
+from rmqtool.engine.recovery.queue_pass import Evidence, QueueCheck, Write
 from rmqtool.engine.recovery.report import Misfit, RecoveryReport
 from rmqtool.files.filesystem import ReadableFileSystem, join
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, is_written
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, FILLER_UNIT, UNIT_SIZE, is_written
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind, segment_directory, segment_name
@@ -63,12 +63,12 @@ class QueueEnd:
     def begin(cls, check: QueueCheck, segments: Sequence[Segment]) -> Self:
         """Return the end after the last record."""
         first = segments[0].base_offset // UNIT_SIZE if segments else 0
-        unclaimed = first if check.expected is None else check.expected
+        unclaimed = first if check.claims.expected is None else check.claims.expected
         return cls(check, segments, unclaimed, unclaimed)
 
     def find(self) -> None:
         """Move the end over entries that no record claims, to the first one that cannot stay."""
-        is_real = self.check.expected is not None
+        is_real = self.check.claims.expected is not None
         for unit in self.units_behind():
             if not self.check.may_stay(self.end, unit):
                 break
@@ -80,8 +80,8 @@ class QueueEnd:
 
     def settle(self) -> None:
         """Add strays of this queue after its end."""
-        if self.check.expected is not None or self.end > self.unclaimed:
-            self.check.expected = self.end
+        if self.check.claims.expected is not None or self.end > self.unclaimed:
+            self.check.claims.expected = self.end
 
     def units_behind(self) -> list[ConsumeQueueUnit]:
         """Return the written entries from the end on."""
@@ -97,8 +97,8 @@ class QueueEnd:
 
         They stay if they are as a broker left them: all past the end of a log that ends well.
         """
-        if self.check.expected is not None:
-            self.end = max(self.end, self.check.expected)
+        if self.check.claims.expected is not None:
+            self.end = max(self.end, self.check.claims.expected)
         behind = self.units_behind()
         findings = []
         if behind:
@@ -111,9 +111,9 @@ class QueueEnd:
             if left is not None and left.start <= behind[0].physical_offset < left.end:
                 return findings
             self._zero()
-        for segment in self.segments:
-            if segment.base_offset >= self.end * UNIT_SIZE:
-                remove(segment.path)
+        after = {segment.path for segment in self.segments if segment.base_offset >= self.end * UNIT_SIZE}
+        for path in sorted(after.union(self.check.iter_former(self.end))):
+            remove(path)
         return findings
 
     def _zero(self) -> None:
