@@ -378,13 +378,22 @@ PlanStep = TypedDict(
 )
 
 
+class LostMessages(TypedDict):
+    """How many messages of a queue the log no longer has."""
+
+    topic: str
+    queueId: int
+    messages: int
+
+
 class Plan(TypedDict):
-    """The one object of `repair --json`: the plan, whether it was applied, and the remaining problems."""
+    """The one object of `repair --json`: the plan, whether it was applied, the remaining problems and lost messages."""
 
     plan: str
     steps: list[PlanStep]
     applied: bool
     left: list[FindingJson]
+    lost: NotRequired[list[LostMessages]]
     undo: NotRequired[str]
     assumed: NotRequired[dict[str, Any]]
 

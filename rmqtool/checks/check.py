@@ -151,6 +151,13 @@ class Summary:
             case Severity.NOTICE:
                 self.notices += 1
 
+    def lost_rows(self) -> list[dict[str, object]]:
+        """Return the queues with lost messages in the JSON form."""
+        return [
+            {"topic": queue.topic, "queueId": queue.queue_id, "messages": messages}
+            for queue, messages in sorted(self.lost.items())
+        ]
+
     def as_json(self) -> dict[str, object]:
         """Return the summary line of the JSON form."""
         found: dict[str, object] = {
@@ -163,10 +170,7 @@ class Summary:
             "files": self.files,
             "queues": self.queues,
             "indexes": self.indexes,
-            "lost": [
-                {"topic": queue.topic, "queueId": queue.queue_id, "messages": messages}
-                for queue, messages in sorted(self.lost.items())
-            ],
+            "lost": self.lost_rows(),
             "proven": self.proven,
             "notProven": self.not_proven,
         }

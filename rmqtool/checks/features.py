@@ -307,7 +307,9 @@ def check_commits(case: Case, commits: Sequence[tuple[int, int]]) -> Iterator[Fi
         place = case.place(physical_offset, record.total_size if record is not None else None)
         yield new_finding("TX-WRONG", text, place, consequence=_WHOLE)
     if len(wrong) > _FEW:
-        text = f"{len(wrong)} committed records name half messages that are not there, this one {wrong[0][1]}"
+        text = (
+            f"{len(wrong)} committed records name half messages that are not there; the record here names {wrong[0][1]}"
+        )
         yield new_finding("TX-WRONG", text, case.place(wrong[0][0]), consequence=_WHOLE, records=len(wrong))
 
 

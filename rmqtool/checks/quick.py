@@ -69,8 +69,8 @@ def _check_abort(overview: Overview) -> Iterator[Finding]:
         yield Finding("ST-ABORT", Severity.NOTICE, "abort is present: a broker is running", file=paths.ABORT)
         return
     text = "abort is present: the last stop was not clean"
-    # Before a full check it is unknown what needs repair. The next start comes first.
-    yield replace(new_finding("ST-ABORT", text, Place(paths.ABORT)), fix="rmqtool recover {store}")
+    # Before a full check it is unknown what needs repair, so there is no fix yet: the next start is rehearsed first.
+    yield replace(new_finding("ST-ABORT", text, Place(paths.ABORT)), fix=None)
 
 
 def _check_sizes(log: SegmentQueue) -> Iterator[Finding]:

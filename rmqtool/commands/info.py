@@ -90,7 +90,7 @@ def _show_all(output: Output, found: Glance, store: str) -> None:
     if "cluster" in found.shown:
         output.single(found.shown, cluster_lines(output, found.shown, set(found.own_groups), quote(store)))
         return
-    lines = overview_lines(output, found.shown, found.findings, set(found.own_groups), f"rmqtool check {quote(store)}")
+    lines = overview_lines(output, found.shown, found.findings, set(found.own_groups), quote(store))
     output.single(found.shown, lines)
 
 

@@ -22,7 +22,8 @@ class CodeEntry(NamedTuple):
     """The registered texts of one code.
 
     People read ``meaning``, ``consequence`` and ``fix``; ``fix`` may contain ``{store}``. ``broker_lines`` are lines of
-    a broker's own log about the problem, ``brokers`` says for each version what a broker does about it.
+    a broker's own log about the problem. ``brokers`` says for each version what a broker does about it: versions, after
+    a comma the condition if there is one, then what it does in the third person.
     """
 
     code: str
@@ -58,22 +59,22 @@ FAMILIES: dict[str, str] = {
 
 _ERROR, _WARNING, _NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 
-_STAYS = "the time cannot be restored; rmqtool recover {store} shows what a start would do"
+_STAYS = "none; the time cannot be restored (rmqtool recover {store} shows what a start would do)"
 _PUT_BACK = "restore the file from a backup, then run check again"
 _APPLY = "rmqtool repair {store} --apply"
 _MEND = "rmqtool repair {store} --apply --allow primary"
 _CONFIG = "rmqtool repair {store} config offsets --apply --allow state"
 _TIMERS = "rmqtool repair {store} timers"
 _SALVAGE = "rmqtool copy {store} {store}.new --salvage"
-_LOST = "the original value cannot be restored; rmqtool cat shows the message as it is now"
+_LOST = "none; the original value cannot be restored (rmqtool cat shows the message as it is now)"
 _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
 
-_CUT = "a start after a crash that scans this place deletes it and everything after it"
+_CUT = "a start deletes everything from here on, if it reads this place: see rmqtool recover"
 _CUTS = (
-    "4.9, 5.3, after a crash: scan from the checkpoint's file on, cut the log at the first bad record, delete the rest",
-    "5.4, after a crash: scan at most ten files, cut the log at the first bad record, delete the rest",
-    "4.9, after a clean stop: scan the last three files, cut the log at the first bad record, delete the rest",
-    "5.3, 5.4, after a clean stop: scan the last file, cut the log at the first bad record, delete the rest",
+    "4.9, 5.3, after a crash: reads from the checkpoint's file on, and deletes the log from its first bad record on",
+    "5.4, after a crash: reads at most the last 10 files, and deletes from their first bad record on",
+    "4.9, after a clean stop: reads only the last 3 files, and deletes from their first bad record on",
+    "5.3, 5.4, after a clean stop: reads only the last file, and deletes from its first bad record on",
 )
 _REFUSED = "a broker refuses to start"
 _SIZE_REFUSED = "a broker refuses to start; 5.x deletes a last file that is empty, and starts"
@@ -90,8 +91,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
             "load exception (NumberFormatException)",
         ),
         (
-            "all: refuse to start if the name is not a number; trust a wrong number, and misread the records",
-            "all: delete a file whose number is past the end of the log",
+            "all: refuses to start if the name is not a number; trusts a wrong number, and misreads the records",
+            "all: deletes a file whose number is past the end of the log",
         ),
     ),
     CodeEntry(
@@ -104,7 +105,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
             "{} length not matched message store config value, please check it manually",
             "{} size is 0, auto delete. is_ok: {}  (5.x, an empty last file)",
         ),
-        ("4.9: refuse to start", "5.3, 5.4: delete an empty last file, refuse to start for any other"),
+        ("4.9: refuses to start", "5.3, 5.4: deletes an empty last file, refuses to start for any other"),
     ),
     CodeEntry(
         "CL-GAP",
@@ -117,7 +118,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
             "pre file {}, cur file {}  (5.x)",
             "Offset not matched. Request offset: {}, firstOffset: {}, lastOffset: {}",
         ),
-        ("4.9: start without a warning", "5.3, 5.4: write one line to the broker's log, then start"),
+        ("4.9: starts without a warning", "5.3, 5.4: writes one line to its log, then starts"),
     ),
     CodeEntry(
         "CL-MAGIC",
@@ -139,7 +140,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
             "topicLen={}, propertiesLength={}",
             "found a half message at {}, it will be truncated.  (5.x)",
         ),
-        (*_CUTS, "4.9: allocate a huge size before checking it; the start dies with an OutOfMemoryError"),
+        (*_CUTS, "4.9: allocates a huge size before checking it; the start dies with an OutOfMemoryError"),
     ),
     CodeEntry(
         "CL-CRC",
@@ -157,7 +158,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "brokers serve this record here; the record that belongs here is lost",
         _MEND,
         (),
-        ("all: do not compare the two; build queue entries and index entries from the offset in the record",),
+        ("all: does not compare the two; builds queue entries and index entries from the offset in the record",),
     ),
     CodeEntry(
         "CL-TORN",
@@ -166,7 +167,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "the next start cuts it off",
         _MEND,
         ("found a illegal magic code 0x{}", "found a half message at {}, it will be truncated.  (5.x)"),
-        ("all: cut the log here",),
+        ("all: cuts the log here",),
     ),
     CodeEntry(
         "CL-MID",
@@ -184,16 +185,17 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         None,
         None,
         (),
-        ("all: never clear them; a later scan can mistake an old record for a new one",),
+        ("all: never clears them; a later scan can mistake an old record for a new one",),
     ),
     CodeEntry(
         "CL-BRIDGE",
         _NOTICE,
-        "A repair has covered damage with a placeholder record, so that readers skip it. The original bytes are lost.",
+        "A repair has covered damage with a placeholder record, which readers skip. The messages that were here are "
+        "lost; the undo journal of the repair has the bytes.",
         None,
         None,
         (),
-        ("all: read it as a rolled back transaction, which is in no queue",),
+        ("all: reads it as a rolled back transaction, which is in no queue",),
     ),
     CodeEntry(
         "CL-TIME",
@@ -202,7 +204,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "searches by time miss messages, and a start after a crash may begin at the wrong segment",
         _STAYS,
         (),
-        ("all: do not begin the scan at a segment whose first record has no time, or one after the checkpoint's",),
+        ("all: does not begin the scan at a segment whose first record has no time, or one after the checkpoint's",),
     ),
     CodeEntry(
         "CL-HEAD",
@@ -211,7 +213,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "consumers get a message with a wrong header",
         _LOST,
         (),
-        ("all: do not check it",),
+        ("all: does not check it",),
     ),
     CodeEntry(
         "CL-QOFF",
@@ -224,7 +226,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
             "Topic: {} QID: {} Diff: {}",
             "Build consume queue repeatedly, expectLogicOffset: {} currentLogicOffset: {} Topic: {} QID: {} Diff: {}",
         ),
-        ("all: do not check it; use it when the record is dispatched again",),
+        ("all: does not check it; uses it when the record is dispatched again",),
     ),
     CodeEntry(
         "CL-TOPIC",
@@ -233,7 +235,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "the message stays in the log and is in no queue",
         _LOST,
         ("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: {}",),
-        ("all: fail to create the queue, and retry without end",),
+        ("all: fails to create the queue, and retries without end",),
     ),
     CodeEntry(
         "CL-PROPS",
@@ -242,7 +244,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "consumers get tags, keys or properties that were not sent",
         _LOST,
         (),
-        ("all: do not check them; a rebuild of queues and index uses them as they are now",),
+        ("all: does not check them; a rebuild of queues and index uses them as they are now",),
     ),
     CodeEntry(
         "CQ-MISSING",
@@ -252,8 +254,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _APPLY,
         (),
         (
-            "4.9: dispatch from the end of the furthest queue on; entries missing before it stay missing",
-            "5.3, 5.4: dispatch only the part of the log that the recovery scans",
+            "4.9: adds entries only for messages after the end of the furthest queue; the others stay missing",
+            "5.3, 5.4: adds entries only for the part of the log read by its recovery; the others stay missing",
         ),
     ),
     CodeEntry(
@@ -264,7 +266,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _APPLY,
         ("maxPhyOffsetOfConsumeQueue({}) >= processOffset({}), truncate dirty logic files",),
         (
-            "all: remove such entries from the last file of each queue",
+            "all: removes such entries from the last file of each queue",
             "4.9: one entry that reaches past the end stops dispatch for the whole store",
         ),
     ),
@@ -275,7 +277,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         None,
         None,
         ("Offset not matched. Request offset: {}, firstOffset: {}, lastOffset: {}",),
-        ("all: skip them by the minimum offset of the queue",),
+        ("all: skips them by the minimum offset of the queue",),
     ),
     CodeEntry(
         "CQ-WRONG",
@@ -284,7 +286,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "consumers get the wrong message or none, or tags are filtered wrongly",
         _APPLY,
         ("selectMappedBuffer request pos invalid, request pos: {}, size: {}, fileFromOffset: {}",),
-        ("all: look only at the last three files, and only for entries that are empty or past the end of the log",),
+        ("all: looks only at the last three files, and only for entries that are empty or past the end of the log",),
     ),
     CodeEntry(
         "CQ-SIZE",
@@ -294,9 +296,9 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _APPLY,
         ("{} length not matched message store config value, please check it manually",),
         (
-            "4.9: refuse to start",
-            "5.3, 5.4: delete an empty last file, refuse to start for any other wrong size",
-            "all: do not notice a missing file",
+            "4.9: refuses to start",
+            "5.3, 5.4: deletes an empty last file, refuses to start for any other wrong size",
+            "all: does not notice a missing file",
         ),
     ),
     CodeEntry(
@@ -306,7 +308,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "brokers serve its entries as messages of that queue",
         _APPLY,
         (),
-        ("all: serve it", "5.x: remove queues of deleted topics after a while"),
+        ("all: serves it", "5.x: removes queues of deleted topics after a while"),
     ),
     CodeEntry(
         "CQ-EXT",
@@ -315,7 +317,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "SQL filters on this queue work without their precomputed bits, and slower",
         _APPLY,
         ("[BUG] can't find consume queue extend file content!addr={}, offsetPy={}, sizePy={}, topic={}, group={}",),
-        ("all: evaluate the filter on the properties of the message",),
+        ("all: evaluates the filter on the properties of the message",),
     ),
     CodeEntry(
         "IX-HEAD",
@@ -325,8 +327,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _APPLY,
         ("load file {} error",),
         (
-            "all: trust it",
-            "all, after a crash: delete and partly rebuild the files newer than the checkpoint's index time",
+            "all: trusts it",
+            "all, after a crash: deletes and partly rebuilds the files newer than the checkpoint's index time",
         ),
     ),
     CodeEntry(
@@ -336,7 +338,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "messages are not found by key",
         _APPLY,
         (),
-        ("all: follow the chain as it is; a loop ends only at the limit of the search",),
+        ("all: follows the chain as it is; a loop ends only at the limit of the search",),
     ),
     CodeEntry(
         "IX-WRONG",
@@ -345,7 +347,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "key lookups miss messages, or return wrong ones",
         _APPLY,
         (),
-        ("all: follow the entries as they are; clients drop messages that do not have the key",),
+        ("all: follows the entries as they are; clients drop messages that do not have the key",),
     ),
     CodeEntry(
         "IX-MISSING",
@@ -354,7 +356,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "these messages are not found by key",
         _APPLY,
         (),
-        ("all: a start does not add them; after a crash only the scanned part of the log is indexed again",),
+        ("all: does not add them at a start; after a crash it indexes only the part of the log it reads",),
     ),
     CodeEntry(
         "IX-AHEAD",
@@ -364,8 +366,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _APPLY,
         (),
         (
-            "all: keep them",
-            "all, after a crash: delete and partly rebuild the files newer than the checkpoint's index time",
+            "all: keeps them",
+            "all, after a crash: deletes and partly rebuilds the files newer than the checkpoint's index time",
         ),
     ),
     CodeEntry(
@@ -375,7 +377,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "after a crash a broker reads the whole log (5.4: ten files) and deletes the whole index",
         _APPLY,
         (),
-        ("all: replace a missing or short file with zeros, and start",),
+        ("all: replaces a missing or short file with zeros, and starts",),
     ),
     CodeEntry(
         "CP-AHEAD",
@@ -384,7 +386,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "after a crash a broker begins its scan too late: messages stay missing from queues and index",
         _APPLY,
         (),
-        ("all: trust it, and never correct it",),
+        ("all: trusts it, and never corrects it",),
     ),
     CodeEntry(
         "CP-OLD",
@@ -393,7 +395,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         None,
         None,
         (),
-        ("all: scan from the segment of that time on",),
+        ("all: scans from the segment of that time on",),
     ),
     CodeEntry(
         "ST-ABORT",
@@ -402,7 +404,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "the next start of a broker recovers as after a crash: it deletes the log from the first bad record on",
         _APPLY,
         ("last shutdown abnormally, root path: {}",),
-        ("all: recover as after a crash", "5.3, 5.4: fail after the recovery if abort is a directory"),
+        ("all: recovers as after a crash", "5.3, 5.4: fails after the recovery if abort is a directory"),
     ),
     CodeEntry(
         "ST-LOCK",
@@ -411,7 +413,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "a broker cannot start on this store",
         "replace it with an empty file",
         (),
-        ("all: never read the content; fail at once if lock is a directory",),
+        ("all: never reads the content; fails at once if lock is a directory",),
     ),
     CodeEntry(
         "ST-MOUNT",
@@ -420,7 +422,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "a broker that starts now deletes every consume queue",
         "mount the volume of the commit log, then run check again",
         ("The commitlog files are deleted, and delete the consume queue files",),
-        ("all: delete all queues",),
+        ("all: deletes all queues",),
     ),
     CodeEntry(
         "ST-FOREIGN",
@@ -433,8 +435,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
             "load exception (NumberFormatException)",
         ),
         (
-            "all: refuse to start if a foreign file is among the files of the log or of a queue",
-            "4.9: refuse to start for a directory there, too",
+            "all: refuses to start if a foreign file is among the files of the log or of a queue",
+            "4.9: refuses to start for a directory there, too",
         ),
     ),
     CodeEntry(
@@ -444,7 +446,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "its target was not checked",
         "name its target in broker.conf",
         (),
-        ("all: follow the link; a write to one name of a file changes all its names",),
+        ("all: follows the link; a write to one name of a file changes all its names",),
     ),
     CodeEntry(
         "ST-DISK",
@@ -457,8 +459,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
             "physic disk maybe full soon, so reclaim space, {}",
         ),
         (
-            "all: above diskMaxUsedSpaceRatio (75) delete expired files of the log at any hour",
-            "all: above 85 % delete the oldest ones of any age, above 90 % also refuse messages",
+            "all: above diskMaxUsedSpaceRatio (75) deletes expired files of the log at any hour",
+            "all: above 85 % deletes the oldest ones of any age, above 90 % also refuses messages",
         ),
     ),
     CodeEntry(
@@ -468,7 +470,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "this part was not checked",
         "copy the disk before anything else",
         (),
-        ("all: get an I/O error when they read it; if the file is mapped, the process can die",),
+        ("all: gets an I/O error when it reads this part; if the file is mapped, the process can die",),
     ),
     CodeEntry(
         "CF-JSON",
@@ -478,9 +480,9 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _CONFIG,
         ("load {} failed, and try to load backup file",),
         (
-            "all: load .bak; take a missing or empty .bak as an empty table; refuse to start if it does not parse",
+            "all: loads .bak; takes a missing or empty .bak as an empty table; refuses to start if it does not parse",
             "4.9: if topics.json and its .bak are both unreadable, the failed start erases all consumer offsets",
-            "5.4: delete the file when its .bak is loaded instead",
+            "5.4: deletes the file when its .bak is loaded instead",
         ),
     ),
     CodeEntry(
@@ -491,8 +493,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _CONFIG,
         ("load {} failed, and try to load backup file",),
         (
-            "4.9, 5.3: load .bak, then overwrite it with the bad main file at the next save",
-            "5.4: delete the bad main file and load .bak",
+            "4.9, 5.3: loads .bak, then overwrites it with the bad main file at the next save",
+            "5.4: deletes the bad main file and loads .bak",
         ),
     ),
     CodeEntry(
@@ -502,7 +504,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "a broker starts with an empty table: it refuses clients, or groups start from the beginning",
         _PUT_BACK,
         (),
-        ("all: start with an empty table, and soon overwrite the file with it",),
+        ("all: starts with an empty table, and soon overwrites the file with it",),
     ),
     CodeEntry(
         "CF-CONF",
@@ -511,7 +513,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "a broker ignores the line",
         "correct the line",
         (),
-        ("all: use the default of that setting, without a warning",),
+        ("all: uses the default of that setting, without a warning",),
     ),
     CodeEntry(
         "CF-EPOCH",
@@ -520,7 +522,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "a broker loads its .bak, or starts without epochs and copies the whole log again",
         "rmqtool dump {store}/epochFileCheckpoint",
         (),
-        ("5.x: load the .bak, else start without epochs",),
+        ("5.x: loads the .bak, else starts without epochs",),
     ),
     CodeEntry(
         "CF-IDENTITY",
@@ -529,7 +531,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "a broker in controller mode registers as a new one",
         "rmqtool dump {store}/brokerIdentity",
         (),
-        ("5.x: ask the controller for a new identity",),
+        ("5.x: asks the controller for a new identity",),
     ),
     CodeEntry(
         "CF-TOPIC",
@@ -538,7 +540,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         None,
         None,
         (),
-        ("all: refuse clients; with autoCreateTopicEnable, create the topic again with default queues",),
+        ("all: refuses clients; with autoCreateTopicEnable, creates the topic again with default queues",),
     ),
     CodeEntry(
         "OF-RANGE",
@@ -548,8 +550,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "consumers take the end of the queue when they next pull; what they had read after it is gone",
         ("the offset {} is bigger than the max offset of the queue",),
         (
-            "all: tell consumers to correct it at their next pull",
-            "all: bring offsets of delay levels into range when they are loaded",
+            "all: tells consumers to correct it at their next pull",
+            "all: brings offsets of delay levels into range when they are loaded",
         ),
     ),
     CodeEntry(
@@ -559,7 +561,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "timer messages of that second are lost",
         _TIMERS,
         (),
-        ("5.x: follow the chain of a second from its slot, and stop at this entry",),
+        ("5.x: follows the chain of a second from its slot, and stops at this entry",),
     ),
     CodeEntry(
         "TM-WRONG",
@@ -568,7 +570,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "a timer never fires, or fires with the wrong message",
         _TIMERS,
         (),
-        ("5.3, 5.4: rebuild the wheel from the timer log, from the position in timercheck on",),
+        ("5.3, 5.4: rebuilds the wheel from the timer log, from the position in timercheck on",),
     ),
     CodeEntry(
         "TX-OP",
@@ -577,7 +579,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "brokers ask the producers about those transactions again",
         "rmqtool cat {store} -t RMQ_SYS_TRANS_OP_HALF_TOPIC",
         (),
-        ("all: ignore the record, and ask the producers about the half messages again",),
+        ("all: ignores the record, and asks the producers about the half messages again",),
     ),
     CodeEntry(
         "TX-WRONG",
@@ -593,7 +595,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "those messages are delivered again, or never",
         "rmqtool cat {store} -t 'rmq_sys_REVIVE_LOG_*'",
         (),
-        ("5.x: the revive service does not know from it which messages to deliver again",),
+        ("5.x: cannot tell from it which messages to deliver again",),
     ),
     CodeEntry(
         "DL-MAGIC",
@@ -638,7 +640,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "consumers of the compacted topic get wrong messages, or none; what the log no longer has cannot be restored",
         _PUT_BACK,
         (),
-        ("5.3, 5.4: refuse to start if a log file has no queue file",),
+        ("5.3, 5.4: refuses to start if a log file has no queue file",),
     ),
     CodeEntry(
         "RX-OPEN",
@@ -647,7 +649,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _REFUSED,
         _SALVAGE,
         (),
-        ("5.x: fail to start, with RocksDB's own error",),
+        ("5.x: fails to start, with RocksDB's own error",),
     ),
     CodeEntry(
         "RX-ROW",
@@ -656,7 +658,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "a broker fails when it reads the row",
         _SALVAGE,
         (),
-        ("5.x: read the row as it is, when it is needed",),
+        ("5.x: reads the row as it is, when it is needed",),
     ),
     CodeEntry(
         "BD-INFLATE",

@@ -77,6 +77,8 @@ class Place(NamedTuple):
 
 NOWHERE = Place()
 
+_AFTER_CRASH, _AFTER_CLEAN_STOP = "after a crash", "after a clean stop"
+
 
 def find_code(code: str) -> CodeEntry | None:
     """Return the entry of ``code``, in any case of letters; None for an unknown code."""
@@ -91,14 +93,16 @@ def iter_codes(prefix: str = "") -> Iterator[CodeEntry]:
 def broker_text(entry: CodeEntry, version: str, *, abnormal: bool) -> str | None:
     """Return what a broker of ``version`` does about it at its next start, or None where nothing is known.
 
-    ``abnormal``: the last broker crashed.
+    ``abnormal``: the last broker crashed. A text that holds only after a crash, or only after a clean stop, says so:
+    without the condition, what a broker did after a crash reads like what the next start does.
     """
     found = []
+    stop = _AFTER_CRASH if abnormal else _AFTER_CLEAN_STOP
     for line in entry.brokers:
         who, _, what = line.partition(": ")
-        other = "after a clean stop" if abnormal else "after a crash"
-        if other not in who and any(word in who for word in ("all", version, f"{version[0]}.x")):
-            found.append(what)
+        condition = next((words for words in (_AFTER_CRASH, _AFTER_CLEAN_STOP) if words in who), None)
+        if condition in (None, stop) and any(word in who for word in ("all", version, f"{version[0]}.x")):
+            found.append(f"{condition} it {what}" if condition else what)
     return "; ".join(found) or None
 
 

@@ -20,7 +20,8 @@ CODES = (
 
 _INDENT = 13
 _LOST_NAMED = 6
-_MANY, _KINDS = 5, 3
+# A summary by code of so few findings, or of so few codes, would read like further findings: all are on the screen.
+_ON_SCREEN, _KINDS = 10, 3
 
 
 def summary_lines(
@@ -34,9 +35,10 @@ def summary_lines(
     if summary["indexes"]:
         looked.append(counted(summary["indexes"], "index file", "index files"))
     yield f"checked {', '.join(looked)} in {duration(elapsed_ms)}"
-    yield from _found(output, counts)
+    if counts.kinds.total() > _ON_SCREEN and len(counts.kinds) >= _KINDS:
+        yield from _found(output, counts)
     if summary["lost"]:
-        yield from _labelled(output, "lost", _lost(summary["lost"]))
+        yield from _labelled(output, "lost", lost_words(summary["lost"]))
     for label, key in (("verified", "proven"), ("not checked", "notProven")):
         for number, words in enumerate(summary[key]):
             yield from _labelled(output, "" if number else label, words)
@@ -44,23 +46,27 @@ def summary_lines(
 
 
 def _found(output: Output, counts: FindingCounts) -> Iterator[str]:
-    """Summarise the findings by code, if the first of them are no longer on the screen."""
-    if counts.kinds.total() < _MANY or len(counts.kinds) < _KINDS:
-        return
+    """Summarise the findings by code."""
     for number, (found, code, why) in enumerate(counts.worst_kinds()):
         words = f"{count(found)} {code}" + (f": {neutral(why)}" if why else "")
         yield from _labelled(output, "" if number else "found", words)
 
 
-def _lost(queues: list[Mapping[str, Any]]) -> str:
-    """Name the topics whose messages are no longer in the log, the queues that lost most first."""
+def lost_words(queues: Iterable[Mapping[str, Any]]) -> str:
+    """Name the queues whose messages are no longer in the log, those that lost most first.
+
+    More may be lost: a message without a queue entry is not counted.
+    """
+    queues = list(queues)
     most = sorted(queues, key=lambda queue: -int(queue["messages"]))
     named = [
-        f"{neutral(queue['topic'])}/{queue['queueId']}\u00a0{count(queue['messages'])}" for queue in most[:_LOST_NAMED]
+        f"{count(queue['messages'])}\u00a0in\u00a0{neutral(queue['topic'])}/{queue['queueId']}"
+        for queue in most[:_LOST_NAMED]
     ]
-    rest = [f"{counted(len(most) - _LOST_NAMED, 'more queue', 'more queues')}"] if len(most) > _LOST_NAMED else []
+    unnamed = len(most) - _LOST_NAMED
+    rest = [f"the rest in {counted(unnamed, 'other queue')}"] if unnamed > 0 else []
     total = counted(sum(int(queue["messages"]) for queue in queues), "message", "messages")
-    return f"{total} referenced by queues can no longer be read: {', '.join(named + rest)}"
+    return f"at least {total} (queue entries without a record): {', '.join(named + rest)}"
 
 
 def _labelled(output: Output, label: str, words: str) -> Iterator[str]:
@@ -75,7 +81,8 @@ def _headline(summary: Mapping[str, Any], counts: FindingCounts) -> str:
     if not need:
         noticed = f", {counted(counts.notices, 'notice', 'notices')}" if counts.notices else ""
         return f"no problems found{noticed}{ended}"
-    return f"{counted(need, 'problem', 'problems')} found: {counts.words()}{ended}"
+    noticed = f", and {counted(counts.notices, 'notice')}" if counts.notices else ""
+    return f"{counted(need, 'problem', 'problems')} found ({counts.problem_words()}){noticed}{ended}"
 
 
 def _worst(counts: FindingCounts) -> Severity | None:

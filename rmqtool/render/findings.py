@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 
 from rmqtool.errors import Exit
-from rmqtool.findings import Finding, Severity, find_code
+from rmqtool.findings import Finding, Severity, find_code, is_command
 from rmqtool.render.output import Output, Row
 from rmqtool.render.text import count, counted, display_width, hanging, neutral, wrapped
 
@@ -22,12 +22,15 @@ def verdict_lines(
 ) -> Iterator[str]:
     """Yield the headline, green or in the colour of the worst ``severity``, and a ``Next:`` line for each command.
 
-    The command is never broken, so that it can be copied.
+    The command is never broken, so that it can be copied. A sentence that is not a command is shown after ``Fix:``.
     """
     for line in hanging(neutral(headline), output.look.width, 2):
         yield output.paint(line, severity or "good")
-    for command in next_commands:
-        yield f"Next: {output.paint(neutral(command), 'command')}"
+    for following in next_commands:
+        if is_command(following):
+            yield f"Next: {output.paint(neutral(following), 'command')}"
+        else:
+            yield from hanging(f"Fix: {neutral(following)}", output.look.width, 5)
 
 
 FIELDS = ("code", "severity", "file", "offset", "length", "topic", "queueId", "message", "consequence", "broker", "fix")
@@ -76,9 +79,15 @@ class FindingCounts:
         return Exit.NO if any(self.of(severity) for severity in bad) else Exit.DONE
 
     def words(self) -> str:
-        """Return the counts as words: ``3 errors, 1 warning``."""
-        parts = [f"{n} {severity}{'s' if n > 1 else ''}" for severity in _ORDER if (n := self.of(severity))]
-        return ", ".join(parts) or "no findings"
+        """Return the counts as words: ``3 errors, 1 warning, 1 notice``."""
+        return self._words(_ORDER) or "no findings"
+
+    def problem_words(self) -> str:
+        """Return the counts of the problems as words: notices are not problems."""
+        return self._words(_ORDER[:2])
+
+    def _words(self, severities: Iterable[Severity]) -> str:
+        return ", ".join(f"{n} {severity}{'s' if n > 1 else ''}" for severity in severities if (n := self.of(severity)))
 
 
 class _Run:
@@ -198,8 +207,10 @@ def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
         yield from _wrapped(neutral(finding.consequence), width)
     if finding.broker:
         yield from _wrapped(f"broker: {neutral(finding.broker)}", width)
-    if finding.fix:
+    if finding.fix and is_command(finding.fix):
         yield f"{_INDENT}fix: {output.paint(neutral(finding.fix), 'command')}"
+    elif finding.fix:
+        yield from _wrapped(f"fix: {neutral(finding.fix)}", width)
 
 
 def _as_typed(finding: Finding, store: str) -> Finding:

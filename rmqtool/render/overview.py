@@ -63,9 +63,12 @@ _NAMED = 6
 
 
 def overview_lines(
-    output: Output, shown: Mapping[str, Any], findings: list[Finding], own: Collection[str], next_command: str
+    output: Output, shown: Mapping[str, Any], findings: list[Finding], own: Collection[str], store: str
 ) -> Iterator[str]:
-    """Yield the screen of a store at a glance; ``shown`` is the JSON object, ``own`` are the broker's own groups."""
+    """Yield the screen of a store at a glance; ``shown`` is the JSON object, ``own`` are the broker's own groups.
+
+    ``store`` is how it is typed.
+    """
     yield from _lines(output, "store", f"{text.neutral(shown['store'])}   {shown['layout']}, as {shown['version']}")
     yield from _lines(output, "", f"({text.neutral(shown['versionReason'])})")
     yield from _lines(output, "broker", _broker_words(shown))
@@ -76,7 +79,9 @@ def overview_lines(
     yield from _lines(output, "groups", _group_words(shown["groups"], own))
     for finding in findings:
         yield from finding_lines(finding, output)
-    yield from _verdict(output, findings, next_command)
+    # After a crash the question is what the next start deletes; otherwise what is in the messages.
+    crashed = any(one.code == "ST-ABORT" and one.severity is not Severity.NOTICE for one in findings)
+    yield from _verdict(output, findings, f"rmqtool {'recover' if crashed else 'check'} {store}")
 
 
 def cluster_lines(output: Output, shown: Mapping[str, Any], own: Collection[str], store: str) -> Iterator[str]:

@@ -151,7 +151,7 @@ def _index_files(output: Output, indexes: Collection[Row]) -> str:
     first = output.time(min(index["beginTimestamp"] for index in indexes if index["entries"]))
     last = output.time(max(index["endTimestamp"] for index in indexes))
     keys = text.counted(entries, "key")
-    return f"{files}; {keys} of messages stored {first} to {last}. Keys of re-scanned messages are indexed again"
+    return f"{files}; {keys} of messages stored {first} to {last}"
 
 
 def _rewinds(rewinds: Collection[Row]) -> Iterator[tuple[str, str, str]]:
@@ -166,7 +166,9 @@ def _rewinds(rewinds: Collection[Row]) -> Iterator[tuple[str, str, str]]:
 def _files(action: str, files: Collection[Row]) -> Iterator[tuple[str, str, str]]:
     named = [change["path"] for change in files if change["action"] == action]
     if named:
-        yield action, _listed(named), "title"
+        rest = "; a new index file has the keys of only the messages that this start reads"
+        is_index = action == "create" and any(name.startswith("index/") for name in named)
+        yield action, _listed(named) + (rest if is_index else ""), "title"
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -232,7 +234,8 @@ def recovered_lines(output: Output, shown: Mapping[str, Any], store: str) -> Ite
     head = f"{text.neutral(store)}: {how}; {text.counted(shown['messages'], 'valid message')}, all kept."
     yield from text.hanging(head, output.look.width, 2)
     for finding in _first(shown["findings"]):
-        where = f"{finding['file']} at {finding.get('offset', 0)}: " if finding["file"] else ""
+        at = f" at {finding['offset']}" if "offset" in finding else ""
+        where = f"{finding['file']}{at}: " if finding["file"] else ""
         queue = f"{finding['topic']}/{finding.get('queueId', 0)}: " if "topic" in finding and not where else ""
         yield from _labelled(output, finding["code"], finding["severity"], where + queue + finding["message"])
     yield from _more(shown["findings"], "other finding")

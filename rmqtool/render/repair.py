@@ -10,6 +10,7 @@ from typing import Any
 from rmqtool.errors import Exit
 from rmqtool.findings import Severity
 from rmqtool.render import text
+from rmqtool.render.check import lost_words
 from rmqtool.render.findings import verdict_lines
 from rmqtool.render.output import Output
 
@@ -17,6 +18,11 @@ _SHOWN = 12
 _STYLES = {"derived": "title", "state": "warning", "primary": "error"}
 _CLASS, _ACTION = 7, 8
 _OFFSETS = 32
+# Added to a step that changes damage in the log: the messages that it gives up.
+_MEANT = {
+    "bridge": "; its messages are given up, and readers skip the placeholder",
+    "truncate": "; the log is cut off here, with every message after it",
+}
 
 PAST_FIELDS = ("undo", "plan", "time", "steps", "store", "undone")
 
@@ -28,11 +34,13 @@ def repair_lines(
 ) -> Iterator[str]:
     """Yield the lines of a plan, done or not; ``commands`` are what to type next, ``undo`` undoes the repair."""
     steps, left = shown["steps"], shown["left"]
+    applied = shown["applied"]
     if steps:
-        yield f"{text.neutral(store)}: plan {shown['plan']}{'' if shown['applied'] else ' (nothing is written yet)'}"
-    rows = list(_grouped(steps))
+        yield f"{text.neutral(store)}: plan {shown['plan']}{'' if applied else ' (nothing is written yet)'}"
+    # Steps that were not done come last, under "not done": named "bridge" or "delete" they look done.
+    rows = list(_grouped(sorted(steps, key=lambda step: applied and not step["allowed"])))
     for row in rows[:_SHOWN]:
-        yield from _step_lines(output, row)
+        yield from _step_lines(output, row, applied=applied)
     if len(rows) > _SHOWN:
         yield f"  and {text.count(len(rows) - _SHOWN)} other steps; --json shows them all"
     for name, value in shown.get("assumed", {}).items():
@@ -49,6 +57,9 @@ def repair_lines(
         )
     if len(left) > _SHOWN:
         yield f"  and {text.count(len(left) - _SHOWN)} other findings; --json shows them all"
+    if shown["lost"]:
+        label = output.paint("lost".ljust(_CLASS), "error")
+        yield from text.hanging(f"  {label}  {lost_words(shown['lost'])}", output.look.width, 11)
     yield from verdict_lines(output, *_verdict(shown, commands), commands)
     if undo is not None:
         yield f"Undo: {output.paint(text.neutral(undo), 'command')}"
@@ -70,17 +81,17 @@ def _grouped(steps: Iterable[Row]) -> Iterator[tuple[Row, int, int]]:
         yield members[0], len(members), sum(step["bytes"] for step in members)
 
 
-def _step_lines(output: Output, row: tuple[Row, int, int]) -> Iterator[str]:
+def _step_lines(output: Output, row: tuple[Row, int, int], *, applied: bool = True) -> Iterator[str]:
     step, count, size = row
     name = text.neutral(step["file"])
     if count > 1:
         name = f"{name.rpartition('/')[0]}/ {text.count(count)} files"
     # A derived step needs no permission. If it is not done it waits for other steps, as its reason says.
     waits = step["class"] == "derived" and not step["allowed"]
-    action = "keep" if waits else step["action"]
+    action = "keep" if waits else "not done" if applied and not step["allowed"] else step["action"]
     leave = "" if step["allowed"] or waits else f"; needs --allow {step['class']}"
     size_words = f", {text.size(size)}" if size else ""
-    meant = "; readers will skip it" if step["action"] == "bridge" else ""
+    meant = _MEANT.get(step["action"], "")
     words = f"{name}{size_words}: {text.neutral(step['reason'])}{meant}{leave}"
     head = f"  {step['class'].ljust(_CLASS)}  {action.ljust(_ACTION)}  "
     if output.look.width is not None and len(head) + text.display_width(name) >= output.look.width:
@@ -107,20 +118,29 @@ def _verdict(shown: Row, commands: Sequence[str]) -> tuple[str, Severity | None]
         return f"nothing can be repaired here; {stays} left{end}", Severity.WARNING
     if not steps:
         return "nothing to repair", None
+    missing = [step for step in steps if not step["allowed"]]
+    risks = ",".join(sorted({step["class"] for step in missing} - {"derived"}))
     if not shown["applied"]:
-        missing = sum(not step["allowed"] for step in steps)
-        risks = ",".join(sorted({step["class"] for step in steps if not step["allowed"]} - {"derived"}))
-        of_them = "" if missing == len(steps) else f"{text.count(missing)} of them "
+        of_them = "" if len(missing) == len(steps) else f"{text.count(len(missing))} of them "
         some = f", {of_them}only with --allow {risks}" if risks else ""
         after = f"; then {stays} left" if left else f"; then {_sound(shown)}"
-        return f"{text.counted(len(steps), 'step')} to do{some}{after}", Severity.WARNING
-    done = sum(step["allowed"] for step in steps)
-    words = f"done: {text.count(done)} of {text.counted(len(steps), 'step')}"
-    return (f"{words}; {stays} left", Severity.WARNING) if left else (f"{words}; {_sound(shown)}", None)
+        return f"{text.counted(len(steps), 'step')} to do{some}{after}{_for_good(shown)}", Severity.WARNING
+    words = f"{text.counted(len(steps) - len(missing), 'step')} done"
+    if missing:
+        words += f", {text.count(len(missing))} not done{f' (needs --allow {risks})' if risks else ''}"
+    if left:
+        return f"{words}; {stays} left{_for_good(shown)}", Severity.WARNING
+    return f"{words}; {_sound(shown)}{_for_good(shown)}", None
 
 
 def _sound(shown: Row) -> str:
     return "no problems remain" if not shown.get("assumed") else "no problems remain if the assumed sizes are right"
+
+
+def _for_good(shown: Row) -> str:
+    """Say that a repair brings no message back, where one was lost: a placeholder only lets readers go on."""
+    gives_up = any(step["action"] in _MEANT for step in shown["steps"])
+    return "; lost messages stay lost" if gives_up or shown["lost"] else ""
 
 
 def undone_lines(output: Output, restored: Sequence[str], deleted: Sequence[str]) -> Iterator[str]:

@@ -58,6 +58,8 @@ from rmqtool.store.open import Store
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 from rmqtool.upstream.settings import assumed_settings, with_found_settings
 
+Json = dict[str, object]
+
 # The smallest span that is bridged by itself: room for a bridge that resembles any neighbour.
 _LEAST_ALONE = 256
 # A broker accepts a record without a time. No record can be written where a segment is missing.
@@ -211,7 +213,7 @@ _WHY = {
     Part.QUEUES: "does not match the log",
     Part.INDEX: "does not match the log",
     Part.TIMERS: "does not match the log",
-    Part.CHECKPOINT: "does not match the store",
+    Part.CHECKPOINT: "its times are set to those of the repaired log",
     Part.ABORT: "the last stop was not clean; nothing is left to recover",
 }
 _STAYS = "kept until the log is repaired; without it a broker would assume a clean stop"
@@ -247,13 +249,15 @@ class Request:
 class Plan:
     """The steps of a repair and the findings that it leaves; ``state`` is the store's when the plan was made.
 
-    ``assumed`` are settings that files are created with although neither the user nor a file of the store tells them.
+    ``lost`` has the queues with messages that the repaired store does not have, and how many. ``assumed`` are settings
+    that files are created with although neither the user nor a file of the store tells them.
     """
 
     id: str
     state: str
     steps: list[Step]
     left: list[Finding]
+    lost: list[Json] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     assumed: dict[str, object] = field(default_factory=dict)
     applied: bool = False
@@ -276,6 +280,7 @@ class Plan:
             "steps": [step.as_json(number) for number, step in enumerate(self.steps, 1)],
             "applied": self.applied,
             "left": [finding.as_json() for finding in self.left],
+            "lost": self.lost,
         }
         if self.assumed:
             found["assumed"] = self.assumed
@@ -296,9 +301,10 @@ def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, fore
     steps = planner.steps()
     done = [step for step in steps if step.allowed]
     overlays = [area.overlay for area in areas.all]
-    plan = Plan(digest_of(done, overlays, state, _ID_SIZE), state, steps, [], planner.notes, planner.assumed(done))
+    name = digest_of(done, overlays, state, _ID_SIZE)
+    plan = Plan(name, state, steps, [], [], planner.notes, planner.assumed(done))
     if foresee:
-        plan.left = planner.left(steps)
+        plan.left, plan.lost = planner.left(steps)
         plan.steps = [replace(step, allowed=step.risk in request.risks) for step in steps]
         if not request.takes(Part.LOG):
             plan.steps = keep_marker(plan.steps, plan.steps)
@@ -486,8 +492,8 @@ class _Planner:
             walk = SegmentWalk(file, None)
             return walk.end == self.areas.store.commit_log.segment_size and walk.find_nonzero(0) is None
 
-    def left(self, steps: Iterable[Step]) -> list[Finding]:
-        """Return the findings of a check after the allowed steps."""
+    def left(self, steps: Iterable[Step]) -> Left:
+        """Return what a check finds after the allowed steps."""
         if self._is_whole:
             return check_view(self.areas.view(), self.areas.extract, self.effort)
         overlays = [OverlayFileSystem(area.base) for area in self.areas.all]
@@ -511,10 +517,17 @@ def keep_marker(steps: Sequence[Step], needed: Iterable[Step]) -> list[Step]:
     return [replace(step, allowed=False, reason=_STAYS) if step.part is Part.ABORT else step for step in steps]
 
 
-def check_view(store: Store, extract: LogExtract, effort: Effort = _ALONE) -> list[Finding]:
-    """Return the findings of a store except for notices. ``extract`` may have its log."""
+class Left(NamedTuple):
+    """The result of a check after a repair: remaining findings, and the number of lost messages of each queue."""
+
+    findings: list[Finding]
+    lost: list[Json]
+
+
+def check_view(store: Store, extract: LogExtract, effort: Effort = _ALONE) -> Left:
+    """Return what a check finds in a store, except for notices. ``extract`` may have its log."""
     check = Check(store, effort=effort, extract=extract)
     found = [finding for finding in check if finding.severity is not Severity.NOTICE]
     store.listing.open_files.close()
     store.commit_log.close()
-    return found
+    return Left(found, check.summary.lost_rows())

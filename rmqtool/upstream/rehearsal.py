@@ -47,7 +47,7 @@ def read_cut(files: StoreView, log: CommitLog) -> Cut | None:
     if isinstance(found, Blank):
         return Cut(path, at, None, "the end of the last segment")
     if isinstance(found, Nothing):
-        return Cut(path, at, None, "nothing was written" if left else "the file ends")
+        return Cut(path, at, None, "the written part of the log ends here" if left else "the file ends here")
     return Cut(path, at, found.code, found.message)
 
 
@@ -196,13 +196,13 @@ def _why_from_there(store: MessageStore) -> str:
     if not store.clean and store.checkpoint.min_timestamp <= 0:
         return "the checkpoint has no time, so it reads from the first file on"
     if not store.clean:
-        return "from the newest file whose first message was stored no later than the checkpoint, less 3 s"
+        return "from the newest file that begins at or before the checkpoint's time minus 3 s"
     if settings.is_4_9:
         return "after a clean stop it reads the last 3 files"
     if store.max_physic_offset < 0:
         return "after a clean stop it reads from the end of the queues, and they are empty: the whole log"
     where = f"{store.max_physic_offset}, where the queues end"
-    return f"after a clean stop it reads from the newest file that begins no later than {where}"
+    return f"after a clean stop it reads from the newest file that begins at or before {where}"
 
 
 def rehearse(store: Store, *, contents: bool = False) -> Rehearsal:

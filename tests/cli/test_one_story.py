@@ -76,6 +76,34 @@ def test_a_repair_that_can_do_no_more_says_so_and_sends_nobody_back(
     assert "Next:" not in shown
 
 
+@pytest.mark.parametrize("name", ["49-killed-torn", "53-broker"])
+def test_a_finding_has_one_fix_wherever_it_is_shown(name: str, writable_store) -> None:
+    """What `info` calls a fix is the fix of `check` too; without one, the screen ends with the one command to type."""
+    root: Path = writable_store(name)
+    (root / "checkpoint").unlink()
+    (root / "abort").touch()
+    shown = json.loads(type_words(["info", str(root), "--json"]).out)["findings"]
+    checked = [json.loads(line) for line in type_words(["check", str(root), "--jsonl"]).out.splitlines()[:-1]]
+    fixes = {one["code"]: one.get("fix") for one in checked}
+    told = {one["code"]: one.get("fix") for one in shown}
+    assert told.pop("ST-ABORT") is None
+    assert told == {code: fixes[code] for code in told}
+    assert told["CP-BAD"] == f"rmqtool repair {root} --apply"
+    assert type_words(["info", str(root)]).out.endswith(f"\nNext: rmqtool recover {root}\n")
+
+
+def test_what_is_not_a_command_is_not_the_next_command(writable_store) -> None:
+    root: Path = writable_store("53-basic")
+    log = root / "commitlog/00000000000000000000"
+    data = bytearray(log.read_bytes())
+    data[30_000:30_040] = b"\xff" * 40  # properties: they are neither text any more, nor the keys of the index
+    log.write_bytes(data)
+    for words in (["check", str(root)], ["repair", str(root), "--apply"]):
+        screen = type_words(words).out
+        assert "Fix: none; the original value cannot be restored" in screen
+        assert "Next:" not in screen
+
+
 @pytest.mark.parametrize(
     ("fix", "typed"),
     [

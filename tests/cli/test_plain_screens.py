@@ -78,7 +78,7 @@ def test_many_findings_of_one_cause_are_one_with_a_count(writable_store, capsys)
     assert status == Exit.NO
     assert out.count("CQ-MISSING") == 4
     assert f"and 29 more CQ-MISSING ({len(truth('53-broker')['messages'])} messages in all)" in out
-    assert "32 problems found: 32 errors" in out
+    assert "32 problems found (32 errors)" in out
     worst = re.search(r"(\d+) messages are missing from the queue", out)
     assert worst is not None
     assert worst[1] == "70"

@@ -166,9 +166,8 @@ def test_the_screen(damaged, capsys, monkeypatch):
     head, *lines = capsys.readouterr().out.splitlines()
     plan = head.split()[2]
     assert lines == [
-        "  derived  create    consumequeue/TopicA/1/00000000000000000000, 2.0 KiB: CQ-MISSING: 73 entries were wrong or"
-        " missing",
-        "  derived  create    checkpoint, 4.0 KiB: does not match the store",
+        "  derived  create    consumequeue/TopicA/1/00000000000000000000, 2.0 KiB: CQ-MISSING: 73 entries are missing",
+        "  derived  create    checkpoint, 4.0 KiB: its times are set to those of the repaired log",
         "  derived  delete    abort: the last stop was not clean; nothing is left to recover",
         "3 steps to do; then no problems remain",
         f"Next: rmqtool repair store --apply --plan {plan}",
@@ -176,7 +175,7 @@ def test_the_screen(damaged, capsys, monkeypatch):
     assert main(["repair", "store", "--apply", "--plan", plan]) == Exit.DONE
     undo = next(Path("store-rmqtool-undo").iterdir()).resolve()
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        "done: 3 of 3 steps; no problems remain",
+        "3 steps done; no problems remain",
         f"Undo: rmqtool repair store --undo {undo}",
     ]
     assert main(["repair", "store"]) == Exit.DONE
@@ -194,11 +193,42 @@ def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsy
     assert main(["repair", "store", "--apply", "--plan", plan]) == Exit.REFUSED
     assert f"plan {plan} has steps that are not allowed" in capsys.readouterr().err
     assert main(["repair", "store", "--apply"]) == Exit.NO
-    *_, done, following, undo = capsys.readouterr().out.splitlines()
-    assert (done, following) == ("done: 6 of 8 steps; 2 problems left", "Next: rmqtool repair store")
+    *steps, done, following, undo = capsys.readouterr().out.splitlines()
+    # What was not done is at the end, and named so: 8 steps in lines of one screen all look done otherwise.
+    assert [line.split()[1] for line in steps if line.startswith("  derived  modify")] == ["modify"] * 4
+    assert [line.split(":")[0].strip() for line in steps if "not done" in line or "  keep" in line] == [
+        "primary  not done  commitlog/00000000000000196608, 8.0 KiB",
+        "derived  keep      abort",
+    ]
+    assert (done, following) == (
+        "6 steps done, 2 not done (needs --allow primary); 2 problems left",
+        "Next: rmqtool repair store",
+    )
     assert undo.startswith("Undo: rmqtool repair store --undo ")
     assert main(["repair", "store", "--apply", "--allow", "primary"]) == Exit.DONE
-    assert "done: 2 of 2 steps; no problems remain" in capsys.readouterr().out.splitlines()
+    assert "2 steps done; no problems remain" in capsys.readouterr().out.splitlines()
+
+
+def test_what_a_repair_cannot_bring_back_is_named_before_and_after_it(writable_store, capsysbinary):
+    """A placeholder over damage lets readers go on; it gives up the message that was there."""
+    root = writable_store("recovery-5.3.3/base-A")
+    log = root / "commitlog/00000000000000000000"
+    data = bytearray(log.read_bytes())
+    data[32866 + 4] ^= 1
+    log.write_bytes(data)
+    lost = [{"topic": "TopicA", "queueId": 0, "messages": 1}]
+    for words, verdict in (
+        ([], "3 steps to do, 1 of them only with --allow primary; then no problems remain; lost messages stay lost"),
+        (["--apply", "--allow", "primary"], "3 steps done; no problems remain; lost messages stay lost"),
+    ):
+        main(["repair", str(root), *words])
+        screen = capsysbinary.readouterr().out.decode()
+        assert "its messages are given up, and readers skip the placeholder" in screen
+        assert "  lost     at least 1 message (queue entries without a record): 1 in TopicA/0" in screen
+        assert verdict in screen
+    main(["check", str(root), "--jsonl"])
+    assert json.loads(capsysbinary.readouterr().out.splitlines()[-1])["summary"]["lost"] == lost
+    assert run(capsysbinary, "repair", root)[1]["lost"] == lost
 
 
 def test_the_plan_that_is_shown_is_the_one_that_is_done(writable_store, capsysbinary):

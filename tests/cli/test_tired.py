@@ -156,6 +156,8 @@ def test_what_to_type_next_can_be_typed_where_a_path_has_a_blank(
     parent: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (parent / "store").rename(parent / "a store")
+    assert run(capsys, "info", "a store")[1].endswith("Next: rmqtool recover 'a store'\n")  # it was not closed
+    (parent / "a store/abort").unlink()
     assert run(capsys, "info", "a store")[1].endswith("Next: rmqtool check 'a store'\n")
     assert run(capsys, "init", "a new one")[1].endswith("Next: rmqtool info 'a new one'\n")
 

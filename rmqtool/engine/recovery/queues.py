@@ -388,9 +388,11 @@ class QueuesCheck:
                 )
         for key, check in sorted(self._simple.items()):
             if check.wrong_units:
-                text = f"{counted(check.wrong_units, 'entry was', 'entries were')} wrong or missing"
+                is_there = QueueId(*key) in self._simple_on_disk
+                what = ("entry was", "entries were") if is_there else ("entry is", "entries are")
+                text = f"{counted(check.wrong_units, *what)} {'wrong or missing' if is_there else 'missing'}"
                 place = Place(segment_directory(FileKind.CONSUME_QUEUE, *key), topic=key[0], queue_id=key[1])
-                code = "CQ-WRONG" if QueueId(*key) in self._simple_on_disk else "CQ-MISSING"
+                code = "CQ-WRONG" if is_there else "CQ-MISSING"
                 report.findings.append(new_finding(code, text, place, units=check.wrong_units))
         for misfit in self._evidence.misfits:
             place = self._place_of(misfit)

@@ -66,8 +66,30 @@ def test_whoever_must_act_is_told_why_and_what_to_type(entry):
 def test_a_broker_is_told_apart_by_version_and_by_its_last_stop():
     entry = find_code("CL-CRC")
     assert entry is not None
-    texts = {(v, a): broker_text(entry, v, abnormal=a) for v in ("4.9", "5.3", "5.4") for a in (False, True)}
-    assert texts["4.9", False].startswith("scan the last three files")
-    assert texts["5.3", False].startswith("scan the last file")
-    assert texts["4.9", True].startswith("scan from the checkpoint's file on")
-    assert texts["5.4", True].startswith("scan at most ten files")
+    texts = {(v, a): broker_text(entry, v, abnormal=a) or "" for v in ("4.9", "5.3", "5.4") for a in (False, True)}
+    assert texts["4.9", False].startswith("after a clean stop it reads only the last 3 files")
+    assert texts["5.3", False].startswith("after a clean stop it reads only the last file")
+    assert texts["4.9", True].startswith("after a crash it reads from the checkpoint's file on")
+    assert texts["5.4", True].startswith("after a crash it reads at most the last 10 files")
+
+
+# Words that begin what a broker does, and are not a verb in the third person.
+_SUBJECTS = {"cannot", "never", "one", "if", "the", "above"}
+
+
+def test_what_a_broker_does_is_said_of_the_broker_and_not_to_the_reader():
+    """A text such as "scan the last file, delete the rest" reads like an instruction to the reader."""
+    firsts = {line.partition(": ")[2].split()[0]: entry.code for entry in iter_codes() for line in entry.brokers}
+    assert {code: word for word, code in firsts.items() if not word.endswith("s") and word not in _SUBJECTS} == {}
+
+
+def test_what_holds_after_one_kind_of_stop_says_after_which():
+    for entry in iter_codes():
+        for line in entry.brokers:
+            who, _, what = line.partition(": ")
+            for condition, abnormal in (("after a crash", True), ("after a clean stop", False)):
+                if condition in who:
+                    told = [broker_text(entry, version, abnormal=abnormal) or "" for version in ("4.9", "5.3", "5.4")]
+                    assert any(f"{condition} it {what}" in text for text in told), line
+                    others = [broker_text(entry, version, abnormal=not abnormal) or "" for version in ("4.9", "5.4")]
+                    assert not any(what in text for text in others), line
