@@ -95,6 +95,7 @@ def _filled(files: PosixWritableFileSystem, config: StoreConfig, topics: Mapping
 
 
 def _publish(new: str, root: str) -> None:
+    # Durable first: after a power cut there is the old store or the whole new one.
     make_durable(new)
     publish(new, root)
 
@@ -115,7 +116,7 @@ def _require_fit(store: Store) -> None:
 
 # Queues of a new topic; as many as a client's producer asks for.
 _DEFAULT_QUEUES = 4
-# Batches that are put before their queues are built.
+# Batches that are put before their queues are built: larger passes of the dispatcher cost less for each record.
 _DISPATCH = 8
 
 
@@ -138,7 +139,7 @@ class Staging:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[StagingWriter]:
-        """Give a new file; it is removed again on an error."""
+        """Give a writer of a new file; on an error the file is removed."""
         path = os.path.join(self.directory, name)
         try:
             _make(self.directory)
@@ -153,7 +154,7 @@ class Staging:
             raise
 
     def remove(self) -> None:
-        """Remove all files of the job."""
+        """Remove the staged files: the job is done, or given up."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self._remove_empty()
 
@@ -175,7 +176,7 @@ def _make(directory: str) -> None:
 
 
 class StagingWriter:
-    """Writes messages to a staged file."""
+    """Writes one staged file. It is created with the first batch, so a task without messages leaves no file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -190,7 +191,7 @@ class StagingWriter:
             self._writer.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of messages."""
+        """Append a batch of messages, and note the highest queue id that each topic asks for."""
         import pyarrow
 
         if self._writer is None:
@@ -225,7 +226,7 @@ def import_staged(staging: Staging, files: Sequence[StagedFile]) -> int:
 
 
 class _Import:
-    """Puts messages from staged files into a store."""
+    """Puts messages from staged files into a store; ``named`` has the highest queue id asked for, by topic."""
 
     def __init__(self, store: MessageStore, named: Mapping[str, int]) -> None:
         self.store = store
@@ -250,7 +251,7 @@ class _Import:
             raise Refused(refusal, hint="leave out its messages: filter by topic")
 
     def take(self, path: str) -> None:
-        """Put the messages of a file."""
+        """Put the messages of a staged file. It is mapped, so that only one batch at a time takes memory."""
         import pyarrow
 
         with pyarrow.memory_map(path) as source, pyarrow.ipc.open_file(source) as reader:
@@ -287,6 +288,7 @@ class _Import:
             if hashed is None:
                 hashed = self._turns[topic]
                 self._turns[topic] += 1
+            # As a client's SelectMessageQueueByHash.
             found[row] = abs(hashed) % self._queues[topic]
         return found
 

@@ -28,11 +28,11 @@ class SystemClock:
     """The clock of the machine."""
 
     def now(self) -> int:
-        """Return the time since 1970."""
+        """Return the machine's wall clock in ms since 1970."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> int:
-        """Return the time since an unspecified moment."""
+        """Return the ms since an unspecified moment, not changed by setting the clock."""
         return time.monotonic_ns() // 1_000_000
 
     @property
@@ -42,11 +42,10 @@ class SystemClock:
 
 
 class FixedClock(SystemClock):
-    """A wall clock that always shows the same time."""
+    """A wall clock that always shows the same time (ms); intervals are measured as usual."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
 
     def now(self) -> int:
-        """Return the fixed time."""
         return self._now_ms

@@ -1,4 +1,4 @@
-"""Appends records to the commit log: order, queue offsets, places, segments, and what is on disk.
+"""Appends records to the commit log: gives them offsets, preallocates segments, tracks which bytes are on disk.
 
 ``Writer`` decides the order. Producers queue their tickets; the producer that holds the lock gives every queued ticket
 its queue offset and its place and writes them all, in one call where they fit into one segment. A lone producer thus
@@ -54,7 +54,7 @@ EMPTY = Tail(0, 0)
 
 
 class Ends(Protocol):
-    """Ascending numbers: a list or an array."""
+    """The ends of records that are back to back, in ascending order: a list or an array."""
 
     def __len__(self) -> int: ...
 
@@ -62,6 +62,8 @@ class Ends(Protocol):
 
 
 class _NewSegment(NamedTuple):
+    """A preallocated segment: durable, and not in use yet."""
+
     directory: LogDirectory
     segment: Segment
     file: WritableFile
@@ -92,9 +94,12 @@ class CommitLog:
         self.last_end = -1
         self._current: WritableFile | None = None
         self._base = tail.offset - tail.offset % segment_size
+        # Files with bytes that are not forced yet, by base offset.
         self._unsynced: dict[int, WritableFile] = {}
         self._prepared: _NewSegment | None = None
+        # Held while the list of segments is read through or changed.
         self._guard = threading.Lock()
+        # Held while the next segment is created, or taken into use.
         self._creation = threading.Lock()
         if segments and (last := self.segments.find(tail.offset)) is not None:
             self._go_on_in(self._open(last), last.base_offset)
@@ -130,7 +135,7 @@ class CommitLog:
         return _pages(self.wrote_offset) - _pages(self.committed_offset)
 
     def commit(self) -> None:
-        """Write what was appended to the file."""
+        """Write the appended bytes to the file, where readers see them."""
         pending = self._pending
         if pending and self._current is not None:
             data = pending[0] if len(pending) == 1 else b"".join(pending)
@@ -207,6 +212,7 @@ class CommitLog:
 
     def _go_on_in(self, file: WritableFile, base: int) -> None:
         self._current, self._base = file, base
+        # Room is left for the blank record that ends a segment.
         self.last_end = base + self.segment_size - BLANK_SIZE
 
     def discard_prepared(self) -> None:
@@ -262,6 +268,7 @@ class CommitLog:
 
     def flush(self) -> Tail:
         """Force everything that is committed; return its end. ``flushed_offset`` moves only if this succeeds."""
+        # The time before the offset: ``commit`` sets them the other way round.
         store_timestamp = self._committed_timestamp
         reached = self.committed_offset
         for base in sorted(self._unsynced):
@@ -290,7 +297,7 @@ class CommitLog:
             return self.segments.read(physical_offset, length)
 
     def close(self) -> None:
-        """Close the files without writing."""
+        """Close the files; bytes that wait for ``commit`` are dropped."""
         for file in (*self._unsynced.values(), *([self._current] if self._current else [])):
             file.close()
         if self._prepared is not None:
@@ -381,7 +388,7 @@ class Writer:
             self.write_waiting()
 
     def write_waiting(self) -> None:
-        """Write all tickets that wait."""
+        """Write all queued tickets; return when this thread or another one has written them."""
         with self.lock:
             self._write_waiting()
 
@@ -410,7 +417,7 @@ class Writer:
         return True
 
     def commit(self) -> None:
-        """Write to the file what the off-heap pool holds."""
+        """Write the appended bytes to the file, with the off-heap pool; poison the store and raise if that fails."""
         with self.lock:
             if self._health.failure is None and self._log.pending_size:
                 try:
@@ -541,4 +548,4 @@ class Writer:
 
 
 def _do_nothing() -> None:
-    """Default callback."""
+    """The callback of a writer that no other part listens to."""

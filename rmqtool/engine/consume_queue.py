@@ -55,7 +55,7 @@ class DerivedFiles:
         self._lock = threading.RLock()
 
     def create(self, path: str, size: int) -> None:
-        """Create a file of ``size`` zeros, and its directories."""
+        """Create a file of ``size`` zeros, and its directories; durable after the next ``flush``."""
         directory, _ = split(path)
         with self._lock:
             self._make_directories(directory)
@@ -66,24 +66,24 @@ class DerivedFiles:
             self._new_names.add(directory)
 
     def write(self, path: str, data: bytes, file_offset: int) -> None:
-        """Write to a file that exists."""
+        """Write to an existing file, and note the range for the next ``flush``."""
         with self._lock:
             low, high = self._dirty.get(path, (file_offset, file_offset))
             self._dirty[path] = (min(low, file_offset), max(high, file_offset + len(data)))
             self._opened(path).pwrite(data, file_offset)
 
     def read(self, path: str, length: int, file_offset: int) -> bytes:
-        """Read from a file that exists."""
+        """Read from an existing file, fewer bytes at its end."""
         with self._lock:
             return self._opened(path).pread(length, file_offset)
 
     def exists(self, path: str) -> bool:
-        """Return whether a file exists."""
+        """Return whether a file exists; an open one is not looked for on disk."""
         with self._lock:
             return path in self._open or self._files.exists(path)
 
     def unlink(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file; its directory is forced with the next ``flush``."""
         with self._lock:
             file = self._open.pop(path, None)
             if file is not None:
@@ -103,8 +103,10 @@ class DerivedFiles:
         for path in due:
             with self._lock:
                 file = self._opened(path)
+                # Forgotten before the sync: a write during it makes the file dirty again.
                 self._dirty.pop(path, None)
                 self._syncing = path
+            # Without the lock, so that other threads can write meanwhile.
             file.fdatasync()
         with self._lock:
             self._syncing = None
@@ -130,6 +132,7 @@ class DerivedFiles:
     def _keep(self, path: str, file: WritableFile) -> None:
         self._open[path] = file
         if len(self._open) > _OPEN_FILES:
+            # ``flush`` syncs without the lock: its file must stay open.
             oldest = next(name for name in self._open if name != self._syncing)
             self._open.pop(oldest).close()
 
@@ -153,6 +156,7 @@ class DerivedQueue:
         self.directory = directory
         self.file_size = file_size
         self._files = files
+        # Files that are known to exist, by the position of their first byte.
         self._made: set[int] = set()
 
     def write(self, position: int, data: bytes) -> None:
@@ -262,6 +266,7 @@ class ConsumeQueue:
         """Add the entry of ``queue_offset``; return the finding if there is something wrong with the offset."""
         end = unit.physical_offset + unit.size
         if end <= self.max_physic_offset:
+            # The record was dispatched before.
             return None
         finding = self._go_to(queue_offset, unit.physical_offset)
         if queue_offset == self.next_offset:
@@ -322,7 +327,7 @@ class ConsumeQueue:
         )
 
     def clear_behind(self) -> None:
-        """Write zeros over entries after the end, in the last file."""
+        """Write zeros over entries after the end, in the last file, so that no start takes them for new ones."""
         position = self.max_offset * UNIT_SIZE
         rest = self._files.read(position, self._files.file_size)
         left = len(rest.rstrip(b"\0"))
@@ -434,7 +439,7 @@ class ConsumeQueues:
         self._touched: dict[QueueKey, AnyQueue] = {}
 
     def simple_queue(self, key: QueueKey) -> ConsumeQueue:
-        """Return a simple queue in order to write to it."""
+        """Return a simple queue to add entries to; ``write_pending`` writes them."""
         queue = self.simple.get(key)
         if queue is None:
             queue = self.simple[key] = self.restored(key, 0, -1)
@@ -442,7 +447,7 @@ class ConsumeQueues:
         return queue
 
     def batch_queue(self, key: QueueKey) -> BatchConsumeQueue:
-        """Return a batch queue in order to write to it."""
+        """Return a batch queue to add entries to; ``write_pending`` writes them."""
         queue = self.batch.get(key)
         if queue is None:
             queue = self.batch[key] = BatchConsumeQueue(key, self.files_of(FileKind.BATCH_CONSUME_QUEUE, key))
@@ -450,13 +455,13 @@ class ConsumeQueues:
         return queue
 
     def restored(self, key: QueueKey, max_offset: int, max_physic_offset: int, ext_end: int = 0) -> ConsumeQueue:
-        """Return a simple queue that has ``max_offset`` entries already."""
+        """Return a simple queue that continues existing files, at ``max_offset``."""
         ext = ConsumeQueueExt(self.files_of(FileKind.CONSUME_QUEUE_EXT, key), ext_end) if self._with_ext else None
         files = self.files_of(FileKind.CONSUME_QUEUE, key)
         return ConsumeQueue(key, files, max_offset, max_physic_offset, ext, self._meant_gap)
 
     def files_of(self, kind: FileKind, key: QueueKey) -> DerivedQueue:
-        """Return the files of a queue."""
+        """Return the files of a queue; ``kind`` decides their directory and size."""
         size = {
             FileKind.CONSUME_QUEUE: self._sizes.consume_queue,
             FileKind.CONSUME_QUEUE_EXT: self._sizes.ext,

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 
 class _GroupFilter(NamedTuple):
+    """The SQL filter of a group on a topic, and its bits in a bit map."""
+
     selector: Selector
     positions: tuple[int, ...]
 
@@ -101,7 +103,7 @@ def read_bit_maps(files: ReadableFileSystem, version: Version) -> BitMaps:
 
 
 class Taken(NamedTuple):
-    """The result of a dispatched piece: its end, and what was found in it."""
+    """The result of dispatching a piece: physical offset of its end, counts, and problems that it has."""
 
     end: int
     records: int
@@ -144,7 +146,7 @@ def queues_of(piece: Piece) -> set[QueueKey]:
 
 
 def dispatch_piece(piece: Piece, queues: ConsumeQueues) -> Taken:
-    """Add the queue entries of every record."""
+    """Add the queue entries of a piece to ``queues``, in memory until ``write_pending``."""
     records = piece.records
     findings: list[Finding] = []
     for run in piece.runs:
@@ -154,7 +156,7 @@ def dispatch_piece(piece: Piece, queues: ConsumeQueues) -> Taken:
 
 
 def keys_of(piece: Piece, rules: DispatchRules) -> Keys:
-    """Return the index entries of a piece."""
+    """Return the index keys of a piece, each with physical offset and store time of its record."""
     from rmqtool.columns.index_build import Keys
     from rmqtool.columns.keys import index_keys
 
@@ -165,6 +167,7 @@ def keys_of(piece: Piece, rules: DispatchRules) -> Keys:
 
 
 def _put_run(queues: ConsumeQueues, run: QueueRun, findings: list[Finding]) -> None:
+    # Consecutive queue offsets are added at once, others one by one, so that each is judged.
     queue = queues.simple_queue((run.topic, run.queue_id))
     first, count = int(run.queue_offsets[0]), len(run.units)
     if int(run.queue_offsets[-1]) - first == count - 1 and bool((run.queue_offsets[1:] > run.queue_offsets[:-1]).all()):
@@ -237,15 +240,18 @@ class Dispatcher:
         self._health = health
         self._options = options
         self._visible = visible
+        # Held during a pass: entries must be added in the order of the log.
         self._lock = threading.Lock()
         self._without_puts: AbstractContextManager[object] = nullcontext()
         self._piece = _PIECE
+        # The segment that was read last, kept open for the next pass.
         self._reading: tuple[Segment, ReadableFile] | None = None
         # The delays for the kernel; None where they are beyond its numbers.
         levels = options.rules.delays
         self._delays = array("q", levels) if max(levels, default=0) <= LONG_MAX else None
         # Topics of messages that only need an entry in a simple queue.
         self._topics: dict[bytes, str] = {}
+        # Decides when importing numpy pays.
         self._dispatched_bytes = 0
 
     @property
@@ -336,6 +342,7 @@ class Dispatcher:
         return taken.records
 
     def _dispatch_records(self, segment: Segment, position: int, end: int) -> int:
+        """Dispatch records one by one, with the kernel as far as it goes; return how many."""
         store_timestamp = self.dispatched.store_timestamp
         count = done = 0
         while position < end and count < _PASS:
@@ -502,6 +509,7 @@ class Dispatcher:
         self._health.report(finding)
 
     def _finish_pass(self, reached: Tail) -> None:
+        """Write the entries of this pass to the files, and then tell the listeners: they may read at once."""
         grown = self.queues.write_pending()
         self.index.write_pending()
         self._dispatched_bytes += reached.offset - self.dispatched.offset

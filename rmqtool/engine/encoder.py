@@ -94,7 +94,7 @@ class Encoder:
         self.compiled: Callable[..., Record] | None = None if kernel.NATIVE is None else kernel.NATIVE.encode
 
     def topic_rules(self, topic: str) -> TopicRules:
-        """Return the consequences of a topic's name."""
+        """Return the rules for a topic, from the cache if possible."""
         rules = self.topics.get(topic)
         if rules is None:
             if len(self.topics) >= _MOST_TOPICS_KNOWN:
@@ -130,11 +130,14 @@ class Encoder:
         return True
 
     def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
-        """Return the property text of a mapping."""
+        """Return the property text of a mapping; ``bins`` decides the order, None for that of the store's version."""
         return self.text_maker(tuple(properties), bins)(properties)
 
     def text_maker(self, names: tuple[str, ...], bins: int | None = None) -> Callable[[Mapping[str, str]], bytes]:
-        """Return a function that makes the text of a mapping with these ``names``."""
+        """Return a function that makes the text of a mapping with these ``names``.
+
+        A checksum that the client sent is left out if the store writes its own.
+        """
         if self.has_property_crc and PROPERTY_CRC32 in names:
             names = tuple(name for name in names if name != PROPERTY_CRC32)
         return text_template(names, bins or self._bins, not self.is_4_9)
@@ -177,6 +180,7 @@ class Encoder:
         if self.compiled is not None and type(body) is bytes and not message.sys_flag & HOST_BITS:
             numbers = (rules.magic, queue_id, message.flag, sys_flag, born)
             return self.compiled(*numbers, *hosts, times, prepared, body, rules.encoded, text, has_crc)
+        # The zeros are queue offset, physical offset and store time, which the writer fills in.
         head = (size, rules.magic, crc31(body), queue_id, message.flag, 0, 0, sys_flag, born)
         prefix = pack(*head, born_ip, born_port, 0, store_ip, store_port, times, prepared, len(body))
         rest = bytes(CRC_BLOCK_LENGTH) if has_crc else b""

@@ -76,12 +76,13 @@ class Checkpoint:
             self._written = fields
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file without writing; the fields in memory may be newer."""
         if self._file is not None:
             self._file.close()
 
 
 def _made(files: WritableFileSystem) -> WritableFile:
+    """Create the page of zeros, size and name durable; on a full disk nothing is left of it."""
     file = files.create(CHECKPOINT, PAGE_SIZE)
     try:
         file.fsync()
@@ -100,7 +101,7 @@ _DOUBTS = 64
 
 
 class Turn(Enum):
-    """The result of waiting."""
+    """The result of waiting for a flush."""
 
     MINE = "force now, and say so when it is done"
     DONE = "another thread has flushed it"
@@ -108,6 +109,8 @@ class Turn(Enum):
 
 
 class _Sleeper:
+    """A waiting thread. It sleeps on a lock of its own, which another thread releases to wake it."""
+
     __slots__ = ("is_done", "lock", "next", "turn")
 
     def __init__(self, is_done: Callable[[int], bool] | None) -> None:
@@ -380,4 +383,4 @@ class Flusher:
 
 
 def _do_nothing() -> None:
-    """Default callback."""
+    """The callback of a flusher that no other part listens to."""

@@ -30,7 +30,7 @@ from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 
 
 class GetMessageStatus(Enum):
-    """Upstream's names."""
+    """The answers to a get, by upstream's names."""
 
     FOUND = auto()
     NO_MATCHED_MESSAGE = auto()
@@ -94,10 +94,10 @@ class TagFilter:
     expression: TagExpression
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Compare hashes."""
+        """Compare the hash of the tag; several tags can share one."""
         return self.expression.matches_code(tags_code)
 
-    def matches_record(self, data: bytes) -> bool:  # noqa: ARG002
+    def matches_record(self, data: bytes) -> bool:  # noqa: ARG002  (the protocol's parameter)
         """Accept every record: the client compares the text of the tag."""
         return True
 
@@ -108,7 +108,7 @@ class SqlFilter:
 
     selector: Selector
 
-    def matches_unit(self, tags_code: int | None) -> bool:  # noqa: ARG002
+    def matches_unit(self, tags_code: int | None) -> bool:  # noqa: ARG002  (the protocol's parameter)
         """Accept every entry: it does not have the properties."""
         return True
 
@@ -167,6 +167,7 @@ class Limits:
         """Return whether another record exceeds a limit. The first record always fits."""
         if not result.messages:
             return False
+        # 5.x does not let an inner batch exceed ``most``; 4.9 has no inner batches.
         if result.count + (0 if self.is_old else unit.batch_size - 1) >= most:
             return True
         config = self._config
@@ -182,14 +183,14 @@ class ReadLog(Protocol):
 
     @property
     def min_offset(self) -> int:
-        """The offset of its first byte."""
+        """The physical offset of the log's first byte."""
 
     def read(self, physical_offset: int, length: int) -> bytes:
         """Return up to ``length`` bytes at an offset, from one file."""
 
     @property
     def segments(self) -> SegmentQueue:
-        """Its files."""
+        """The files of the log."""
 
     @property
     def committed_offset(self) -> int:
@@ -197,7 +198,7 @@ class ReadLog(Protocol):
 
     @property
     def segment_size(self) -> int:
-        """The size of each file."""
+        """The size of each segment in bytes."""
 
 
 class QueueView(Protocol):
@@ -205,7 +206,7 @@ class QueueView(Protocol):
 
     @property
     def max_offset(self) -> int:
-        """The next queue offset."""
+        """The queue offset after the last message."""
 
 
 class LogWindow:
@@ -335,6 +336,7 @@ def get_together(
     span = window.read_span(low, high)
     if span is None:
         return False
+    # ``Got(...)`` for each message, without a call of Python code.
     new = tuple.__new__
     result.messages = [
         new(Got, (number, offset, span[offset - low : offset - low + length]))

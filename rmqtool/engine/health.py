@@ -48,7 +48,7 @@ class Health:
             self.is_writeable = self.is_queue_writeable = False
 
     def set(self, flag: RunningFlag, on: bool = True) -> None:
-        """Set or clear a flag."""
+        """Set or clear a flag, which decides whether puts and the dispatch go on."""
         self.flags = self.flags | flag if on else self.flags & ~flag
         self.is_writeable = self.failure is None and not self.flags & _NO_PUTS
         self.is_queue_writeable = self.failure is None and not self.flags & RunningFlag.NOT_WRITEABLE

@@ -133,6 +133,7 @@ class IndexFileWriter:
             self._file.pwrite(data, index.entry_offset(self.geometry.slots, self._written_count))
             self._written_count += len(data) // index.ENTRY_SIZE
             self._entries.clear()
+        # Slots after the entries, so that no reader finds a slot whose entry is not written.
         if self._table is None:
             self._write_slots()
         self._write_header()
@@ -159,7 +160,7 @@ class IndexFileWriter:
             self._is_dirty = False
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; what ``flush`` has not written is dropped."""
         self._file.close()
 
 
@@ -195,7 +196,7 @@ class IndexService:
         self._lock = threading.Lock()
 
     def restore(self, names: Sequence[str], current: IndexFileWriter | None) -> None:
-        """Continue with the existing files."""
+        """Continue with the existing files, oldest first; ``current`` is the last one, opened for more entries."""
         self.names = list(names)
         self.current = current
         if current is not None:
@@ -234,19 +235,19 @@ class IndexService:
                 self._writer()
 
     def write_pending(self) -> None:
-        """Write pending entries to the file."""
+        """Write the entries of a pass to the growing file; its slots may stay in memory."""
         with self._lock:
             if self.current is not None:
                 self.current.write_pending()
 
     def flush(self) -> None:
-        """Force the growing file."""
+        """Write and force the growing file; the full ones are durable already."""
         with self._lock:
             if self.current is not None:
                 self.current.flush()
 
     def close(self) -> None:
-        """Close the growing file."""
+        """Close the growing file without writing."""
         if self.current is not None:
             self.current.close()
 

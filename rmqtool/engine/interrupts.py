@@ -48,7 +48,7 @@ class Interrupts:
         return call
 
     def begin(self) -> None:
-        """Call before a store is opened."""
+        """Take the signals over; call before a store is opened."""
         # A store that failed to close may have left a pending signal; its own error was raised instead.
         self.pending = self.pending and self._open_stores > 0
         self._open_stores += 1
@@ -61,7 +61,7 @@ class Interrupts:
                     signal.signal(number, self._take)
 
     def end(self) -> None:
-        """Call after a store is closed."""
+        """Give the signals back after the last store; call after a store is closed."""
         self._open_stores -= 1
         if threading.current_thread() is threading.main_thread() and not self._open_stores:
             for number, handler in self._before.items():
@@ -81,6 +81,7 @@ class Interrupts:
         return self.pending and is_ours and not self._is_inside(sys._getframe(1))
 
     def _take(self, number: int, frame: FrameType | None) -> None:
+        """Keep a signal back if it came inside a protected call; else raise at once."""
         self.pending, self.number = True, number
         if not self._is_inside(frame):
             self.pending = False
@@ -152,7 +153,7 @@ class Stop:
         return self.is_asked
 
     def ask(self, number: int, _frame: FrameType | None) -> None:
-        """Note the request, or interrupt."""
+        """Handle a signal: note it for the next check, or raise at once."""
         INTERRUPTS.number = number
         is_again, self.is_asked = self.is_asked, True
         if self.raises or (is_again and not self.writes):

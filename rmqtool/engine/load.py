@@ -1,6 +1,4 @@
-"""Reads the state of an existing store when it is opened: sizes, and the ends of log, queues and index.
-
-Creates new ones.
+"""Reads the state of a store when it is opened: sizes, and the ends of log, queues and index. Creates empty stores.
 
 Sizes come from the files; the settings only decide about files that do not exist yet. Only a store that was closed
 cleanly is opened. A contradiction means that it needs recovery, and it is refused here: queues and index of such a
@@ -164,7 +162,7 @@ class QueueEnd(NamedTuple):
     max_offset: int
     max_physic_offset: int
     ext_end: int
-    # Whether there are entries after the end that a broker has cut off.
+    # Whether the files go on after the end, with entries that a broker cut off and left there.
     has_leftovers: bool = False
 
 
@@ -177,7 +175,7 @@ class BatchQueueEnd(NamedTuple):
 
 @dataclass
 class StoreState:
-    """The state of a store on disk."""
+    """The state of a store on disk, as far as it decides where and how new messages are written."""
 
     segment_size: int
     segments: tuple[Segment, ...]
@@ -335,7 +333,7 @@ def require_closed(listing: StoreListing) -> None:
 
 
 def refuse_without_log(listing: StoreListing) -> None:
-    """Refuse a store without a log but with queues."""
+    """Refuse a store without a log but with queues: new messages would get queue offsets that are taken."""
     if (refusal := _queues_alone(listing)) is not None:
         raise refusal
 
@@ -400,6 +398,7 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[
         from rmqtool.audit.extract import LogReading
         from rmqtool.audit.log_pass import LogPass
 
+        # With this time of the clock no record is from the future.
         reading = LogPass(log, LONG_MAX // 2, LogReading(Wanted(DispatchRules(), keys=False)))
         for _ in reading.batches(segment.base_offset):
             pass
@@ -415,10 +414,7 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[
 
 
 def _goes_on(log: SegmentQueue, segment: Segment, offset: int) -> bool:
-    """Return whether there is something after the apparent end of the log.
-
-    A segment, or bytes other than a blank record.
-    """
+    """Return whether the log goes on after its apparent end: another segment, or bytes that are not a blank record."""
     if segment.base_offset != log.segments[-1].base_offset:
         return True
     if is_filled(log, segment, offset):
@@ -500,6 +496,7 @@ def _ext_end(queue: ConsumeQueueFiles, ext: SegmentQueue) -> int:
 
 
 def _batch_queue_end(queue: BatchQueueFiles, log: SegmentQueue, log_end: int) -> BatchQueueEnd:
+    """Return the end of a batch queue, after comparing its last entry with its record."""
     count = sum(1 for _ in queue.iter_units())
     last = queue.last_unit
     if last is not None and last.physical_offset >= log.min_offset:

@@ -67,7 +67,7 @@ class NewMessage:
     property_text: bytes | None = None
 
     def property_map(self) -> Mapping[str, str]:
-        """Return the properties as a mapping."""
+        """Return the properties as a mapping; stored bytes are decoded."""
         return decode_properties(self.properties) if isinstance(self.properties, bytes) else self.properties
 
     def with_properties(self, properties: Mapping[str, str], text: bytes | None = None) -> NewMessage:
@@ -98,7 +98,7 @@ def compressed(message: NewMessage, codec: BodyCodec, over: int = COMPRESS_OVER)
 
 
 class PutStatus(StrEnum):
-    """Upstream's names, in the spelling of 5.x."""
+    """The answers to a put, by upstream's names in the spelling of 5.x."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -166,11 +166,11 @@ class QueueOffsets:
         self.table: dict[QueueKey, int] = dict(offsets or {})
 
     def next(self, queue: QueueKey) -> int:
-        """Return the next offset of a queue."""
+        """Return the offset that the next message of a queue gets; 0 in a new queue."""
         return self.table.get(queue, 0)
 
     def advance(self, queue: QueueKey, count: int) -> None:
-        """Count stored messages."""
+        """Move the next offset of a queue past messages that were stored."""
         self.table[queue] = self.table.get(queue, 0) + count
 
 
@@ -195,7 +195,7 @@ Place: TypeAlias = Callable[[Record, int, int, int, bool], None]
 
 
 def place_record(record: Record, queue_offset: int, physical_offset: int, store_timestamp: int, has_crc: bool) -> None:
-    """Write the fields into a record that only the writer knows."""
+    """Write into a record the fields that only the writer knows: its two offsets, its store time, its checksum."""
     _pack_long(record, _PLACE_AT, queue_offset)
     _pack_long(record, _PLACE_AT + layouts.LONG.size, physical_offset)
     has_long_host = _unpack_flag(record, _FLAG_AT)[0] & _BORN_V6
@@ -211,7 +211,7 @@ def fastest_place() -> Place:
 
 
 def encode_topic(topic: bytes, magic: int) -> bytes:
-    """Return a topic with its length in front."""
+    """Return a topic after its length: one byte, or two in records of version 2."""
     return (bytes((len(topic),)) if magic == MESSAGE_MAGIC_V1 else encode_length(len(topic))) + topic
 
 

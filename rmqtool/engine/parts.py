@@ -69,7 +69,7 @@ class Setup:
 
 
 def log_directories(setup: Setup) -> tuple[LogDirectory, ...]:
-    """Return the directories of the commit log."""
+    """Return the directories of the commit log; raise StoreError if one outside of the store is missing."""
     if setup.directories:
         return tuple(setup.directories)
     found = []
@@ -88,7 +88,7 @@ def log_directories(setup: Setup) -> tuple[LogDirectory, ...]:
 
 
 def read_only_directories(setup: Setup) -> tuple[tuple[str, ReadableFileSystem], ...]:
-    """Return the directories of the commit log that are never written."""
+    """Return the directories of the commit log that are never written; a missing one is left out."""
     found = list(setup.read_only_directories)
     for directory in setup.config.read_only_commit_log_dirs:
         inside = beneath(setup.config.root_dir, directory)
@@ -101,7 +101,7 @@ def read_only_directories(setup: Setup) -> tuple[tuple[str, ReadableFileSystem],
 
 @dataclass(kw_only=True)
 class Engine:
-    """The parts of one store."""
+    """The parts of one open store, connected by ``build``."""
 
     health: Health
     disks: DiskSpace
@@ -115,7 +115,7 @@ class Engine:
     dispatcher: Dispatcher
 
     def close_files(self) -> None:
-        """Close all files without writing."""
+        """Close all files; nothing is written, so a failed store stays as it is on disk."""
         self.log.close()
         self.dispatcher.close()
         self.dispatcher.queues.files.close()
@@ -124,7 +124,7 @@ class Engine:
 
 
 def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) -> Engine:
-    """Build the parts of a store that has ``state``."""
+    """Build the parts of a store that is on disk as ``state`` says, and connect them."""
     config, clock, health = setup.config, setup.clock, Health()
     disks = DiskSpace(directories, config, health)
     log = CommitLog(directories, state.segment_size, state.segments, state.tail, lambda: disks.full_directories)
@@ -147,6 +147,7 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
         _index(setup, state),
         health,
         _dispatch_options(setup, batch_topics),
+        # A consumer must not see a message that a power cut can take back from its producer.
         (lambda: log.flushed_offset) if setup.is_sync else (lambda: log.committed_offset),
     )
     dispatcher.restart_at(state.dispatched)
@@ -189,6 +190,7 @@ def _dispatch_options(setup: Setup, batch_topics: frozenset[str]) -> DispatchOpt
 
 
 def _bit_map(setup: Setup) -> Callable[[Message], bytes]:
+    """Return the function that computes bit maps; they are empty unless the broker is set to compute them."""
     if setup.config.enable_calc_filter_bit_map:
         return read_bit_maps(setup.files, setup.config.version)
     return lambda _message: b""

@@ -68,6 +68,7 @@ def find_destination(
     sent: Destination, sys_flag: int, config: StoreConfig, levels: int, now: int
 ) -> Destination | PutStatus:
     """Return where to store a message that was ``sent``, or why it is refused."""
+    # A half message is delayed only when it is committed.
     if transaction_type(sys_flag) not in (TransactionType.NONE, TransactionType.COMMIT):
         return sent
     level = delay_level(sent.properties)
@@ -75,6 +76,7 @@ def find_destination(
         return PutStatus.MESSAGE_ILLEGAL
     if config.version is not Version.V4_9 and sent.topic != TIMER_TOPIC:
         if level > 0:
+            # A delay level wins over a time of delivery.
             if any(name in sent.properties for name in _TIMER_WISHES):
                 kept = {name: value for name, value in sent.properties.items() if name not in _TIMER_WISHES}
                 sent = sent._replace(properties=kept)
@@ -123,10 +125,15 @@ def due_time(properties: Mapping[str, str], delays: Sequence[int], stored: int) 
 
 
 def _belonging(properties: dict[str, str], sent: Destination) -> dict[str, str]:
+    """Return ``properties`` with the topic and queue that the message is delivered to when it is due."""
     return {**properties, REAL_TOPIC: sent.topic, REAL_QID: str(sent.queue_id)}
 
 
 def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
+    """Return the time of delivery (ms) that the first such property asks for; None without a number in one.
+
+    Sums overflow as Java's do.
+    """
     for name, unit, base in (
         (TIMER_DELAY_SEC, _SECOND, now),
         (TIMER_DELAY_MS, 1, now),
@@ -145,7 +152,7 @@ LateRecord: TypeAlias = Callable[[QueueOffsets], "tuple[Record, Sequence[QueueKe
 class PutTicket:
     """A put in progress, and its result.
 
-    ``status`` stays None until then; ``is_written``: the record is in the log.
+    ``status`` is set when the result is known; ``is_written`` says that the record is in the log.
 
     A client's batch has several ``records``. ``count`` is the number of queue offsets that the message takes: 0 for
     prepared and rolled-back transactions. The offsets are those of the first record, -1 if nothing was stored. Before
@@ -239,7 +246,7 @@ class LateParts(NamedTuple):
     place: tuple[int, Host, int]
 
     def encode(self, properties: Mapping[str, str]) -> Record | PutStatus:
-        """Return the record with these properties."""
+        """Return the record with ``properties`` in place of its own, or why it is refused."""
         text = self.encoder.text(properties, self.message.property_bins)
         return self.encoder.encode(self.message, self.rules, *self.place, text)
 
@@ -296,7 +303,7 @@ class InnerBatchRecord:
         self._queue = queue
 
     def __call__(self, offsets: QueueOffsets) -> tuple[Record, Sequence[QueueKey]] | PutStatus:
-        """Return the record."""
+        """Return the record, numbered from the next offset of its queue; no other queue advances."""
         properties = {**self._parts.properties, INNER_BASE: str(offsets.next(self._queue))}
         record = self._parts.encode(properties)
         return record if isinstance(record, PutStatus) else (record, ())

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 # Bytes of records that are encoded and written at once.
 _SLAB = 4 << 20
+# Messages with these system flags take the general path.
 _NEEDS_A_LOOK = TRANSACTION_MASK | SysFlag.INNER_BATCH
+# And so do those that set the host bits themselves: columns set them from the addresses.
 _NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | HOST_BITS
+# Searched for in property texts. A value that happens to contain one costs the general path, no more.
 _SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sorted(MATTERS))
 
 
@@ -56,7 +59,7 @@ class MessageColumns:
         return len(self.bodies)
 
     def message(self, row: int) -> NewMessage:
-        """Return the message of a row."""
+        """Return one row as a message, for the general path."""
         born = self.born_timestamps
         return NewMessage(
             self.topics if isinstance(self.topics, str) else self.topics[row],
@@ -83,7 +86,7 @@ class PutColumns:
 
     @classmethod
     def of(cls, count: int) -> PutColumns:
-        """Return results before anything is stored."""
+        """Return the results of ``count`` messages, none of them stored yet."""
         import numpy as np
 
         return cls(np.full(count, -1, np.int64), np.full(count, -1, np.int64), np.zeros(count, np.int64))
@@ -128,9 +131,10 @@ def is_plain(columns: MessageColumns, encoder: Encoder) -> bool:
 
 
 def columns_of(messages: Sequence[NewMessage], intake: Intake, now: int) -> MessageColumns | None:
-    """Return messages as columns, or None if one is not plain. Messages without a birth time are born ``now``."""
+    """Return messages as columns, or None if one is not plain. ``now`` is the born time of messages without one."""
     encoder, kinds = intake.encoder, intake.kinds
     own, texts = encoder.store_host, []
+    # All born hosts must have addresses of one length: a slab has one layout of prefixes.
     length = len((messages[0].born_host or own)[0])
     for message in messages:
         given = message.properties
@@ -249,6 +253,7 @@ def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColu
         put.refused[row] = PutStatus.MESSAGE_ILLEGAL
     for row in np.flatnonzero(long).tolist():
         put.refused[row] = encoder.status_of_long(texts[row])
+    # Topic and queue id as one number.
     pairs, queue_codes = np.unique(codes[rows] << 32 | queue_ids[rows], return_inverse=True)
     of_code = list(names)
     queues = [(of_code[pair >> 32], pair & 0xFFFFFFFF) for pair in pairs.tolist()]
@@ -256,6 +261,7 @@ def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColu
 
 
 def _tails(rules: list[TopicRules], codes: Ints, texts: Sequence[bytes], rows: Ints) -> list[bytes]:
+    """Return the bytes after each body: topic and properties, each after its length."""
     topics = [rule.encoded for rule in rules]
     if len(topics) == 1 and len(rows) == len(texts):
         (topic,) = topics
@@ -366,7 +372,7 @@ class Adoption:
         return places
 
     def pass_queue_to(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Continue an empty queue at a queue offset."""
+        """Continue an empty queue at a queue offset: the messages before it were left out."""
         queues = self._engine.dispatcher.queues
         queues.simple_queue((topic, queue_id)).pass_to(queue_offset)
         queues.write_pending()

@@ -1,4 +1,4 @@
-"""Answers what a store can be asked: messages by queue offset, key and physical offset; bounds; offsets by time.
+"""Gets messages of plain and compacted topics by queue offset, key and physical offset; bounds; offsets by time.
 
 upstream: the reading half of DefaultMessageStore.
 
@@ -93,12 +93,12 @@ class _CompactedLog(NamedTuple):
     min_offset: int
 
     def read(self, physical_offset: int, length: int) -> bytes:
-        """Return bytes at an offset."""
+        """Return up to ``length`` bytes at an offset, from one file."""
         return self.segments.read(physical_offset, length)
 
 
 class CompactedQueues:
-    """The compacted queues of a store."""
+    """The queues of compacted topics, and gets from them."""
 
     def __init__(self, files: ReadableFileSystem, config: StoreConfig, limits: Limits) -> None:
         self._files = files
@@ -115,7 +115,10 @@ class CompactedQueues:
         return topic in self._topics
 
     def get(self, key: QueueKey, offset: int, most: int) -> GetMessageResult:
-        """Return up to ``most`` messages from a queue offset on."""
+        """Return up to ``most`` messages from a queue offset on; offsets without a message are passed.
+
+        An offset that was compacted away gives the next message that is left.
+        """
         files = [self._units(segment) for segment in self._segments(FileKind.COMPACTION_QUEUE, key)]
         files = [units for units in files if units]
         log = self._segments(FileKind.COMPACTION_LOG, key)
@@ -136,7 +139,7 @@ class CompactedQueues:
         return result
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; a later get opens them again."""
         self._open.close()
 
     def _segments(self, kind: FileKind, key: QueueKey) -> SegmentQueue:
@@ -175,13 +178,16 @@ class DatabaseQueue:
         self._log_min = log_min
 
     def units(self, begin: int, most: int) -> Iterator[Unit] | None:
-        """Return up to ``most`` entries from an offset on. A file has more to examine; here ``most`` rows are all."""
+        """Return up to ``most`` entries from an offset on.
+
+        A get from files may examine more entries than it returns; upstream's get from RocksDB examines ``most`` rows.
+        """
         rows = islice(iter_queue_rows(self._database, self._queue, begin), most)
         first = next(rows, None)
         return None if first is None else map(_unit, chain((first,), rows))
 
     def offset_by_time(self, timestamp: int, boundary: Boundary) -> int:
-        """Return the queue offset for a time."""
+        """Return the queue offset for a store time (ms), among rows whose records are still in the log."""
         rows = iter_queue_rows(self._database, self._queue, self.min_offset)
         first = next((row.queue_offset for row in rows if row.value.physical_offset >= self._log_min), None)
         if first is None:
@@ -242,7 +248,7 @@ class Bounds(NamedTuple):
 
 
 class SomeQueues(Protocol):
-    """The queues of a store, by how they are stored."""
+    """The queues of a store, by the kind of their storage."""
 
     @property
     def simple(self) -> Mapping[QueueKey, QueueView]:
@@ -262,11 +268,11 @@ class SomeIndex(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """Their names, oldest first."""
+        """The names of the files, oldest first."""
 
     @property
     def geometry(self) -> Geometry:
-        """The number of their slots and entries."""
+        """The slots and entries that each file has."""
 
     def flush(self) -> None:
         """Write pending entries to the files."""
@@ -386,6 +392,7 @@ class StoreReader:
                 self._log_files.close()
             known = self._known[key] = self._list_files(key, log_min, max_offset)
         elif known.room == LONG_MAX:
+            # A batch queue: read its entries again, there may be new ones.
             files = known.files
             known = known._replace(files=BatchQueueFiles(files.queue, files.segments))
         return known
@@ -512,6 +519,7 @@ class StoreReader:
                 if is_time_matched(opened, begin, end):
                     yield from (one for one in select_offsets(opened, hashed, begin, end) if not isinstance(one, Flaw))
                 if opened.header.begin_timestamp < begin:
+                    # Older files end before this one begins.
                     return
 
 

@@ -135,7 +135,7 @@ class Expired(NamedTuple):
     used: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON of a removal, with the reason; see docs/contract.md."""
         reason = "age" if self.used is None else "disk"
         return {**self._asdict(), "files": list(self.files), "reason": reason}
 

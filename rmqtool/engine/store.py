@@ -1,4 +1,4 @@
-"""MessageStore: a working store as one object.
+"""MessageStore: an open store as one object, with put, get, flush, dispatch and close.
 
 upstream: DefaultMessageStore. The lock is taken before anything is read that decisions depend on. Everything that
 threads do, a call can do too: ``flush_now``, ``dispatch_now``, and ``tick`` for all work that is due by the clock.
@@ -244,6 +244,7 @@ class MessageStore:
 
     @INTERRUPTS.keep_from
     def _write(self, ticket: PutTicket) -> PutTicket:
+        # While a thread forces, a ticket is left to the next group, so that one sync covers many tickets.
         if ticket.status is None and self._joins_groups and ticket.waits and self._engine.flusher.is_forcing:
             self._engine.flusher.join_next(ticket)
         elif ticket.status is None:
@@ -322,6 +323,7 @@ class MessageStore:
     def _settle_all(self, tickets: Sequence[PutTicket]) -> None:
         if self._writer.waiting:
             self._writer.write_waiting()
+        # The last ticket waits until everything before it is durable; the others then find that they are done.
         for ticket in reversed(tickets):
             self._settle(ticket)
 

@@ -1,4 +1,4 @@
-"""The periodic work of an open store: flushes, checkpoint, next segment, disk usage; and threads that do it.
+"""The schedule of an open store's periodic work: flushes, checkpoint, retention, disk usage; and threads that do it.
 
 upstream: FlushRealTimeService, FlushConsumeQueueService, addScheduleTask.
 """
@@ -32,11 +32,11 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, which waits until it is woken or its period is over."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Make the thread work soon."""
+        """Make the thread work soon; many calls before it begins count as one."""
         if not self._is_due:
             self._is_due = True
             self._woken.set()
@@ -83,7 +83,7 @@ class Upkeep:
         self._last_queue_flush = self._last_thorough = self._last_checkpoint = self._last_look = now
 
     def do_due(self) -> None:
-        """Do what is due now."""
+        """Do the work whose interval is over; nothing once a write has failed."""
         if self._health.failure is not None:
             return
         engine, now = self._engine, self._clock.monotonic()

@@ -126,7 +126,7 @@ class IndexCheck:
 
     @property
     def _sound(self) -> int:
-        """How many files, from the first on, are consistent."""
+        """The number of consistent files, counted from the first."""
         return len(self._examined or ())
 
     def _examine(self) -> IndexComparison:
@@ -170,6 +170,7 @@ class IndexCheck:
         from rmqtool.columns.index_build import Keys
 
         places = keys.physical_offsets
+        # The index may end between two keys of a record: as many of its keys as have entries are skipped.
         rank = np.cumsum(places == self._covered.place)
         new = (places > self._covered.place) | ((places == self._covered.place) & (rank > self._covered.keys))
         return Keys(keys.key_hashes[new], places[new], keys.store_timestamps[new])
@@ -181,6 +182,7 @@ class IndexCheck:
             self._rest = keys.cut(0, int((keys.physical_offsets == self._covered.place).sum()))
 
     def _with_rest(self, keys: Keys) -> Keys:
+        """Return ``keys`` after those that ``_keep_rest`` kept."""
         from rmqtool.columns.index_build import join_keys
 
         rest, self._rest = self._rest, None

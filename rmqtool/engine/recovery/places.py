@@ -69,6 +69,7 @@ def remove_directories(directories: Sequence[LogDirectory], before_write: Before
 
 
 def _aligned(name: str, segment_size: int) -> int | None:
+    """Return the base offset in a file name, or None if no segment can have this name."""
     base = parse_segment_name(name)
     return base if base is not None and base % segment_size == 0 else None
 

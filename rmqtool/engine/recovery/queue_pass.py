@@ -53,7 +53,7 @@ class Evidence:
 
 
 class QueueCheck:
-    """One queue while the log is read."""
+    """Compares and repairs one queue while the log is read; its records are taken in the order of the log."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class QueueCheck:
         self._begin: int | None = None
 
     def take(self, run: QueueRun) -> None:
-        """Take the records of one batch."""
+        """Take the records of one batch: consecutive claims are compared at once, others one by one."""
         import numpy as np
 
         if self._begin is None:
@@ -149,7 +149,7 @@ class QueueCheck:
         self._evidence.strays = [(check, claim) for check, claim in self._evidence.strays if check is not self]
 
     def _stand_at(self, queue_offset: int, claim: Claim) -> None:
-        """Put a record elsewhere than it claims."""
+        """Give a record another queue offset than it claims, and report it as a misfit."""
         self.misfit(claim, f"its queue entry is at {queue_offset}: the queue offset in the record is wrong")
         self._put(queue_offset, claim.unit)
 
@@ -224,7 +224,7 @@ class QueueCheck:
             self._fill_before(begin, claim)
 
     def _fill_before(self, begin: int, claim: Claim) -> None:
-        """Fill what is not written, and what points to the first record or after it: those messages are lost too."""
+        """Fill entries that are not written, or that point to the first record or later: their messages are lost."""
         for at in range(begin, claim.queue_offset, _CHUNK):
             count = min(_CHUNK, claim.queue_offset - at)
             for number, unit in enumerate(_UNIT.iter_decode(self.read(at, count))):

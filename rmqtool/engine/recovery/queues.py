@@ -61,7 +61,7 @@ class QueueEnd:
 
     @classmethod
     def begin(cls, check: QueueCheck, segments: Sequence[Segment]) -> Self:
-        """Return the end after the last record."""
+        """Return the end right after the last record; ``find`` may move it."""
         first = segments[0].base_offset // UNIT_SIZE if segments else 0
         unclaimed = first if check.claims.expected is None else check.claims.expected
         return cls(check, segments, unclaimed, unclaimed)
@@ -129,7 +129,7 @@ _BATCH_UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
 
 
 class BatchQueueCheck:
-    """One batch queue while the log is read."""
+    """Compares and repairs one batch queue: its entries are gathered while the log is read."""
 
     def __init__(self, queue: BatchQueueFiles | None, files: DerivedQueue, write: Callable[[int, bytes], None]) -> None:
         self._begin = queue.segments.min_offset if queue is not None else 0
@@ -144,6 +144,7 @@ class BatchQueueCheck:
 
     def finish(self, log: LogPass, log_end: int) -> bool:
         """Write the entries from the first wrong one on; return whether there was one."""
+        # One entry for each record, in the order of the log; that of a valid record wins over one kept for damage.
         expected = sorted({unit.physical_offset: unit for unit in (*self._lost(log), *self._expected)}.values())
         gone = [unit for unit in self._found if unit.physical_offset < log.log.min_offset]
         wanted = gone + expected
@@ -182,7 +183,7 @@ class ListedStore(NamedTuple):
 
 
 class DatabaseQueuesCheck:
-    """The rows of all queues in RocksDB while the log is read."""
+    """Compares the rows of all queues in RocksDB with the log while it is read; writes nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -198,7 +199,7 @@ class DatabaseQueuesCheck:
         return self._waiting[0] > 0
 
     def take(self, batch: Batch) -> None:
-        """Take the records of one batch."""
+        """Compare the records of one batch with their rows."""
         from rmqtool.columns.queues import runs_of
 
         for run in runs_of(batch.entries):
@@ -285,7 +286,7 @@ class QueuesCheck:
         self._batch: dict[QueueKey, BatchQueueCheck] = {}
 
     def take(self, batch: Batch) -> None:
-        """Take the records of one batch."""
+        """Hand the records of one batch to the checks of their queues."""
         from rmqtool.columns.queues import runs_of
 
         for run in runs_of(batch.entries):
@@ -421,7 +422,7 @@ class QueuesCheck:
                     end.check.replace(queue_offset, FILLER_UNIT)
 
     def _place_strays(self) -> None:
-        """Find the place of each stray."""
+        """Give each stray a place, or report it as a misfit if an entry elsewhere points to it."""
         for check, claim in self._evidence.strays:
             stands = self._evidence.standing.get(claim.unit.physical_offset)
             if stands is None:

@@ -152,6 +152,8 @@ def recover(
 
 
 class _Recovery:
+    """One recovery. ``run`` calls the steps in their order; the report grows with each."""
+
     def __init__(
         self,
         setup: Setup,
@@ -176,7 +178,7 @@ class _Recovery:
         self._dledger: frozenset[str] = frozenset()
 
     def run(self) -> RecoveryReport:
-        """Do everything, in order."""
+        """Repair names and sizes of files, compare and repair queues and index, then remove the mark."""
         listing = self._list()
         refuse_linked(listing)
         entries = listing.segments(listing.of_kind(FileKind.DLEDGER_DATA)).segments
@@ -211,6 +213,7 @@ class _Recovery:
         self.report.note(path, action)
 
     def _find(self, findings: Iterator[Finding]) -> bool:
+        """Report the findings of a step; return whether there was one, so that files changed."""
         found = list(findings)
         self.report.findings += found
         return bool(found)
@@ -237,7 +240,7 @@ class _Recovery:
         return (self._list() if changed else listing), size
 
     def _source(self, listing: StoreListing) -> LogReading:
-        """Return the reader of the log."""
+        """Return the reader of the log: ``extract`` if it has all that is wanted, so that segments are read once."""
         from rmqtool.audit.due import Wanted, rules_for
         from rmqtool.audit.extract import LogReading
 
@@ -357,6 +360,7 @@ class _Recovery:
         return check, service
 
     def _finish_index(self, check: IndexCheck, service: IndexService, reading: LogPass, again: LogPass) -> None:
+        """Make the index durable. If a wrong file was found too late, read the log ``again`` and rebuild from there."""
         check.finish(reading.is_odd_time)
         if check.wrong_file is not None:
             for batch in again.batches(check.restart()):

@@ -26,7 +26,7 @@ class Misfit(NamedTuple):
     reason: str
 
     def as_json(self) -> dict[str, object]:
-        """Return the JSON form."""
+        """Return an item of ``notRestored`` in the JSON of a recovery; see docs/contract.md."""
         return {
             "commitLogOffset": self.physical_offset,
             "topic": self.topic,
@@ -67,7 +67,7 @@ class RecoveryReport:
         self.changes.setdefault(path, Change(path, action))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON of a recovery; see docs/contract.md."""
         return {
             "mode": "abnormal" if self.abnormal else "normal",
             "applied": True,
