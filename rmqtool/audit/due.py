@@ -159,6 +159,7 @@ class Batch:
 
 
 def _runs_before(runs: list[QueueRun], end: int) -> list[QueueRun]:
+    """Return the runs with only their entries of records before ``end`` of the log; empty runs are dropped."""
     kept = (run.units["physical_offset"] < end for run in runs)
     cut = (
         run._replace(queue_offsets=run.queue_offsets[rows], units=run.units[rows])
@@ -168,7 +169,7 @@ def _runs_before(runs: list[QueueRun], end: int) -> list[QueueRun]:
 
 
 def batch_of(records: Records, wanted: Wanted) -> Batch:
-    """Return the batch of some valid records."""
+    """Return the batch of some valid records; ``wanted`` decides which of its columns are filled."""
     properties = decode_properties(records)
     in_batches = _stand_in_batches(records, wanted)
     places = records.column("physical_offset").astype(np.int64)
@@ -200,11 +201,13 @@ def batch_of(records: Records, wanted: Wanted) -> Batch:
     )
 
 
+# Index keys without tags: those are a column of their own, because only 5.4 indexes them.
 _PLAIN = DispatchRules()
 _NO_KEYS = IndexKeys(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 def _stand_in_batches(records: Records, wanted: Wanted) -> Mask:
+    """Return which records are due an entry in a batch queue: inner batches, and all of a batch topic."""
     found: Mask = records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
     if wanted.batch_topics:
         topics = records.topics
@@ -226,16 +229,19 @@ def _batch_runs(records: Records, properties: Properties, rules: DispatchRules) 
 
 
 def _keys(found: RowKeys, places: Ints, times: Ints) -> IndexKeys:
+    """Return keys that name rows as keys that name physical offsets."""
     return IndexKeys(places[found.rows], found.key_hashes.astype(np.int64), times[found.rows])
 
 
 def _message(records: Records, row: int) -> Message:
+    """Return one row as ``formats`` decodes it."""
     message = decode_record(records.data.data, int(records.file_offsets[row]))
     assert isinstance(message, Message), f"the columns hold only whole messages, not {message}"
     return message
 
 
 def _commits(records: Records) -> list[Half]:
+    """Return the committed records among some, each with the half message that it names."""
     rows = np.flatnonzero(records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.COMMIT))
     places = records.column("physical_offset")[rows].tolist()
     return [*map(Half, places, records.column("prepared_transaction_offset")[rows].tolist())]
@@ -264,6 +270,7 @@ def _rows_without_text(records: Records, properties: Properties) -> list[int]:
     if dispatch is not None:
         rows: list[int] = np.flatnonzero(dispatch.flags & NOT_TEXT).tolist()
         return rows
+    # Nearly always all properties are text, which one look at the joined blocks proves.
     text = properties.text
     if not len(text) or text.max() < _FIRST_NOT_ASCII or _is_text(text.tobytes()):
         return []
@@ -288,6 +295,7 @@ _HEADS = {"zlib": (b"\x78",), "lz4": (b"\x04\x22\x4d\x18",), "zstd": (b"\x28\xb5
 
 
 def _check_bodies(records: Records, inflating: Inflating) -> Iterator[RecordFlaw]:
+    """Yield the records with a compressed body that does not begin like its codec, or does not inflate."""
     if inflating is Inflating.NONE:
         return
     flags = records.column("sys_flag")
@@ -350,6 +358,7 @@ def check_head(message: Message) -> Iterator[RecordFlaw]:
 
 
 def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
+    """Yield the header fields with a value that no broker writes, each with a sentence about it."""
     if message.sys_flag & 0xFFFFFFFF & ~_KNOWN_SYS_FLAGS:
         yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has undefined bits"
     if message.sys_flag & COMPRESSION_MASK and not message.sys_flag & SysFlag.COMPRESSED:
@@ -371,6 +380,7 @@ def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
 
 
 def _host_runs(records: Records) -> list[HostRun]:
+    """Return the runs of records with the same store host; records with IPv6 hosts are looked at apart."""
     six = records.column("sys_flag") & int(SysFlag.STORE_HOST_V6) != 0
     parts = (records.select(~six), records.select(six)) if six.any() else (records,)
     return [run for part in parts for run in _host_runs_of(part)]
@@ -461,6 +471,7 @@ def iter_batches(file: ReadableFile, pieces: Iterable[Rows | Place], wanted: Wan
 
 
 def _is_untimed(place: Place) -> bool:
+    """Return whether the store time is the only flaw of a record."""
     return isinstance(place.what, Flaw) and place.what.code == "CL-TIME" and place.damaged is not None
 
 

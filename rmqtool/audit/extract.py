@@ -65,6 +65,7 @@ class _Narrow(pickle.Pickler):
 
 
 def _widen(low: int, dtype: str, data: bytes) -> Ints:
+    """Return a column that ``_Narrow`` wrote; pickle calls this by its name."""
     return np.frombuffer(data, dtype).astype(np.int64) + low
 
 
@@ -108,6 +109,7 @@ class LogExtract(LogReading, Closable):
         return same and with_keys and mine.inflating >= wanted.inflating
 
     def _keep(self, found: Batch | Place) -> int:
+        """Write a piece to the end of the file; return its offset, for ``_load``."""
         try:
             at = self._file.seek(0, 2)
             _Narrow(self._file, pickle.HIGHEST_PROTOCOL).dump(found)

@@ -146,7 +146,7 @@ def examine_links(file: ReadableFile, slots: int, entries: int, part: SlotPart) 
 
 
 def _slots_of(hashes: npt.NDArray[np.int32], slots: int) -> npt.NDArray[np.uint32]:
-    """Return the slots of hashes. Dividing by a constant and multiplying back is several times faster than ``%``."""
+    """Return ``index.slot_of`` for many hashes: dividing and multiplying back is several times faster than ``%``."""
     # abs of the lowest int32 is itself; without the sign its bits are the right value
     sizes = np.abs(hashes).view(np.uint32)
     found: npt.NDArray[np.uint32] = sizes - sizes // np.uint32(slots) * np.uint32(slots)
@@ -154,6 +154,7 @@ def _slots_of(hashes: npt.NDArray[np.int32], slots: int) -> npt.NDArray[np.uint3
 
 
 def _iter_entries(file: ReadableFile, slots: int, entries: int) -> Iterator[tuple[int, Entries]]:
+    """Yield the entries 1 to ``entries`` in blocks, each with the number of its first; fewer where the file ends."""
     for start in range(1, entries + 1, _AT_ONCE):
         length = (min(start + _AT_ONCE, entries + 1) - start) * ENTRY.itemsize
         data = _BUFFERS.read(file, length, index.entry_offset(slots, start))
@@ -184,6 +185,10 @@ def _examine_chains(
 
 
 def _examine_places(examination: IndexExamination, found: Entries, start: int, before: int) -> int:
+    """Add the physical offsets of entries from number ``start`` on; ``before`` is the last one before them.
+
+    Returns the last one of these.
+    """
     places = found["phy_offset"].astype(np.int64)
     if examination.first is None:
         examination.first = (int(places[0]), int(found["time_diff"][0]))
@@ -200,6 +205,7 @@ def _examine_places(examination: IndexExamination, found: Entries, start: int, b
 
 
 def _begin_run(examination: IndexExamination, index_no: int) -> None:
+    """End the current run before entry ``index_no``, which begins the next one."""
     runs = examination.runs
     runs[-1] = (runs[-1][0], index_no - 1)
     runs.append((index_no, index_no))
@@ -208,6 +214,7 @@ def _begin_run(examination: IndexExamination, index_no: int) -> None:
 def _examine_slots(
     links: IndexLinks, file: ReadableFile, newest: npt.NDArray[np.int32], low: int, entries: int
 ) -> None:
+    """Compare the slots from number ``low`` on with the newest entry that each should point at."""
     for start in range(0, len(newest), _AT_ONCE):
         data = file.pread(min(_AT_ONCE, len(newest) - start) * SLOT.itemsize, index.slot_offset(low + start))
         found = np.frombuffer(data, SLOT, len(data) // SLOT.itemsize)["index_no"].astype(np.int64)
@@ -274,6 +281,7 @@ class IndexPart:
                 yield low, read_entries(self.file, self.geometry.slots, low, high)
 
     def _first_since(self, physical_offset: int, low: int, high: int) -> int:
+        """Return the first entry from ``low`` on, in one run, that points to ``physical_offset`` or later."""
         while low < high:
             middle = (low + high) // 2
             entry = read_entries(self.file, self.geometry.slots, middle, middle + 1)
@@ -284,6 +292,7 @@ class IndexPart:
         return low
 
     def _entries_anywhere(self, start: int, end: int) -> Iterator[tuple[int, Entries]]:
+        """Yield the entries of a range of the log one by one, from a file whose entries have no order."""
         for first in range(1, self.runs[-1][1] + 1, _AT_ONCE):
             entries = read_entries(self.file, self.geometry.slots, first, min(first + _AT_ONCE, self.runs[-1][1] + 1))
             places = entries["phy_offset"].astype(np.int64)
@@ -382,6 +391,7 @@ def _last_written(file: ReadableFile, geometry: Geometry, count: int) -> int:
 
 
 def _is_written(file: ReadableFile, geometry: Geometry, index_no: int) -> bool:
+    """Return whether an entry has bytes; one that was never written is zeros."""
     data = file.pread(index.ENTRY_SIZE, index.entry_offset(geometry.slots, index_no))
     return bool(data.strip(b"\0"))
 
@@ -436,6 +446,7 @@ class IndexComparison:
             self._open_end = False
 
     def _check_found(self, found: _Found, batch: Batch, due: Ints) -> None:
+        """Note the entries that no record is due, then compare the times of the others."""
         wrong = ~_is_in(found.codes, due)
         rows = np.flatnonzero(wrong)
         record_starts = batch.physical_offsets
@@ -463,6 +474,7 @@ class IndexComparison:
             self.left_out += 1
 
     def _check_due(self, batch: Batch, keys: IndexKeys, codes: Ints, found: _Found) -> None:
+        """Note the keys without an entry; neighbouring ones are one gap, also across two batches."""
         lacking = np.flatnonzero(~_is_in(codes, found.codes))
         if not len(lacking):
             self._open_end = self._open_end and not len(codes)
@@ -483,7 +495,10 @@ class IndexComparison:
 
 
 class _Found:
-    """The entries of several files that point into one range of the log, as columns."""
+    """The entries of several files that point into one range of the log, as columns.
+
+    ``pieces`` are file, number of the first entry, and entries; ``start`` is the offset of the range's first byte.
+    """
 
     def __init__(self, pieces: list[tuple[IndexPart, int, Entries]], start: int) -> None:
         self.pieces = pieces

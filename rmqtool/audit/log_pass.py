@@ -1,4 +1,4 @@
-"""Reads the log once, in order: yields its records in batches, maps the damage between them, checks the order of times.
+"""Reads the log once for recovery and check: records in batches, damage between them, order of times, the log's end.
 
 A valid record after damage is as good as any other. So the log does not end while a valid record follows, and damage is
 held back until one does.
@@ -31,7 +31,7 @@ NAMED = 1000
 
 
 class TimedRecord(NamedTuple):
-    """A record by its place and its store time."""
+    """A record's physical offset, size and store time (ms)."""
 
     physical_offset: int
     length: int
@@ -61,7 +61,7 @@ class TimeOrder(Protocol):
 
 @dataclass
 class LogTimes:
-    """The order of all records that were taken so far."""
+    """The ``TimeOrder`` of all records that a pass has taken so far."""
 
     head: tuple[TimedRecord, ...] = ()
     tail: tuple[TimedRecord, ...] = ()
@@ -117,7 +117,7 @@ class LogTail:
 
     @property
     def has_torn_record(self) -> bool:
-        """Return whether there is a record at the end whose structure is whole."""
+        """Whether there is a record at the end whose structure is whole."""
         return any(damage.start == self.offset and damage.record is not None for damage in self.torn)
 
 
@@ -164,7 +164,7 @@ class LogPass:
                 return
 
     def tail(self) -> LogTail:
-        """Return how the log ends. Call it after all batches were taken."""
+        """Return the end of the log and the bytes after it. Call it after all batches were taken."""
         end = self.end
         segment = self.log.find(end)
         if segment is not None and segment.base_offset != end and segment.path not in self._source.dledger:
@@ -228,6 +228,7 @@ class LogPass:
         yield batch
 
     def _hold(self, damage: Damage) -> None:
+        """Keep damage until a valid record follows, which proves that it is inside the log."""
         if damage.end > damage.start:
             self._held.append(damage)
 
@@ -242,6 +243,7 @@ class LogPass:
                 yield self._source.record(damage.segment, *place)
 
     def _count(self, batch: Batch, sound: int) -> None:
+        """Move the end of the log past a batch, and note its times and bridges."""
         times = batch.store_timestamps
         self.records += sound
         self.end = int(batch.physical_offsets[-1] + batch.sizes[-1])
@@ -254,6 +256,10 @@ class LogPass:
             self.newest_timestamp = max(self.newest_timestamp, int(credible.max()))
 
     def _learn_bridges(self, batch: Batch) -> None:
+        """Note the bridges of a batch.
+
+        One before a blank covers the rest of its segment: the blank is a repair's too.
+        """
         for place, size, flaw in batch.heads:
             if flaw.code == "CL-BRIDGE":
                 segment = self.log.find(place + size)
@@ -288,6 +294,7 @@ class LogPass:
 
 
 def _damage_at(segment: Segment, place: Place) -> Damage:
+    """Return a place without a valid record as damage; a blank and an unused end are damage of no message."""
     start = segment.base_offset + place.file_offset
     if isinstance(place.what, Flaw):
         record = place.damaged if place.what.code in _STANDS else None

@@ -136,6 +136,7 @@ class QueueUnits:
             return self.read(low, high - low + 1)[queue_offsets - low]
         units = np.zeros(count, UNIT)
         for row, queue_offset in enumerate(queue_offsets.tolist()):
+            # The position of a larger one does not fit into 64 bits: its record is damaged.
             if 0 <= queue_offset < 1 << 58:
                 units[row] = self.read(queue_offset, 1)[0]
         return units
@@ -223,6 +224,7 @@ def judge_units(topic: str, due: Units, found: Units, ext: SegmentQueue | None) 
 
 
 def _add_apart(run: QueueRun, found: Units, rows: Any, apart: Any, comparison: QueueComparison) -> None:
+    """Add the entries in ``rows`` to the comparison; consecutive ones that differ in the same way are one."""
     wrong = np.flatnonzero(rows)
     if not len(wrong):
         return
@@ -277,6 +279,7 @@ class BatchQueueUnits:
             file = self.segments.open(segment)
             count = segment.size // BATCH_UNIT.itemsize
 
+            # Entries that are not written come last, after any place.
             def place(row: int, file: ReadableFile = file) -> int:
                 unit = np.frombuffer(file.pread(BATCH_UNIT.itemsize, row * BATCH_UNIT.itemsize), BATCH_UNIT)
                 return int(unit["physical_offset"][0]) if len(unit) and unit["size"][0] > 0 else 1 << 62

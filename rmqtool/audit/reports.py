@@ -71,10 +71,7 @@ class Jump(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """The queue offsets of a segment's records of one queue.
-
-    The first and the last with their places, and the count.
-    """
+    """The records of one queue in a segment: first and last queue offset, their places in the log, and the count."""
 
     first: int
     first_at: int
@@ -198,6 +195,7 @@ def report_pieces(report: SegmentReport, found: Iterable[Batch | Place], against
 
 
 def _take_place(report: SegmentReport, place: Place) -> None:
+    """Add a place without a right record; records that are moved by the same distance become one flaw."""
     if isinstance(place.what, Blank):
         report.closed = True
     if not isinstance(place.what, Flaw) or isinstance(place.what, Nothing):
@@ -218,6 +216,7 @@ def _take_place(report: SegmentReport, place: Place) -> None:
 
 
 def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: IndexComparison) -> None:
+    """Add the records of a batch, and compare queues and index with what they are due."""
     start = int(batch.physical_offsets[0])
     end = int(batch.physical_offsets[-1] + batch.sizes[-1])
     report.records += len(batch.sizes)
@@ -297,6 +296,7 @@ def _take_run(report: SegmentReport, run: QueueRun, against: Against) -> None:
 
 
 def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: Any) -> None:
+    """Continue the sequence of a queue with the next records, and note each jump."""
     known = report.sequences.get(queue)
     first, last = int(offsets[0]), int(offsets[-1])
     if known is None:
@@ -316,14 +316,14 @@ def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: A
 
 # Bytes of a segment that a thread reports on at once.
 RANGE = 128 << 20
-# Queue files that a thread keeps open.
+# Queue files that a thread keeps open; there can be thousands.
 _OPEN_FILES = 400
 
 
 class ReportRange(NamedTuple):
-    """Bytes of a segment from ``start`` to the first valid record at or after ``stop``.
+    """Bytes of a segment from ``start`` to the first valid record at or after ``stop``; None is its end.
 
-    None is the end of the segment.
+    With ``is_guess`` the range begins with the first record that is found after ``start``.
     """
 
     segment: Segment
@@ -391,7 +391,7 @@ class ReportWork:
         return self.links(asked) if isinstance(asked, LinkTask) else self.report(asked)
 
     def links(self, asked: LinkTask) -> LinkReport:
-        """Return the examination of the links of an index file."""
+        """Return the examination of a share of an index file's links, or the error that prevented it."""
         try:
             part = self._against().index_parts[asked.number]
             return LinkReport(asked.number, examine_links(part.file, part.geometry.slots, asked.entries, asked.part))
@@ -399,7 +399,7 @@ class ReportWork:
             return LinkReport(asked.number, IndexLinks(), error)
 
     def report(self, asked: ReportRange) -> SegmentReport:
-        """Return the report of a range."""
+        """Return the report of a range; after a failed read it covers the bytes before, and ``unread`` says why."""
         segment = asked.segment
         report = SegmentReport(segment.base_offset, segment.size, segment.base_offset)
         report.began = None if asked.is_guess else asked.start
@@ -496,6 +496,7 @@ def iter_work_reports(
 
 
 def _ranges(segment: Segment) -> Iterator[ReportRange]:
+    """Yield the ranges of a segment, all but the first beginning at a guess."""
     for start in range(0, max(segment.size, 1), RANGE):
         stop = start + RANGE
         yield ReportRange(segment, start, stop if stop < segment.size else None, is_guess=start > 0)

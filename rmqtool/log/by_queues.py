@@ -164,7 +164,10 @@ class CoveredReader:
         self.reached, self.left_over = reader.reached, reader.left_over
 
     def _read_covered(self, file: ReadableFile, covered: Covered, wanted: Places, end: int) -> Iterator[Part | Damage]:
-        """Yield wanted records and the records of gaps in turn; from the first contradiction on, read through."""
+        """Yield the wanted records, and in between the wanted ones in gaps that no entry covers.
+
+        From the first entry that contradicts the log on, the range is read without entries.
+        """
         gaps = zip(covered.gap_offsets.tolist(), covered.gap_lengths.tolist(), strict=True)
         row = 0
         for begin, length in (*gaps, (end, 0)):

@@ -41,6 +41,7 @@ _PAIRS_END, _NAME_END = PROPERTY_SEPARATOR.encode(), NAME_VALUE_SEPARATOR.encode
 _CHECKSUM = PROPERTY_CRC32.encode() + _NAME_END
 # This property has queue offsets, which change when a message is put into another store.
 _PLACES = INNER_MULTI_QUEUE_OFFSET.encode() + _NAME_END
+# Bytes of a word of a digest.
 _WORD = 8
 
 
@@ -171,6 +172,7 @@ def _texts(records: Records, name: str) -> Iterator[memoryview]:
 
 
 def _fixed(records: Records, sense: Sense) -> Iterator[bytes]:
+    """Yield the compared number fields of each record, and its transaction type."""
     columns = [records.column(name).astype(np.int64) for name in _FIELDS[sense]]
     columns.append((records.column("sys_flag") & TRANSACTION_MASK).astype(np.int64))
     raw, width = np.stack(columns, axis=1).tobytes(), _WORD * len(columns)
@@ -178,6 +180,7 @@ def _fixed(records: Records, sense: Sense) -> Iterator[bytes]:
 
 
 def _hosts(records: Records, sense: Sense) -> Iterator[list[bytes]]:
+    """Yield a column of texts for each host that is compared."""
     for name in _HOSTS[sense]:
         hosts = coded_hosts(records, "born_host" if name == "born_host" else "store_host")
         values = [value.encode() for value in hosts.values]
@@ -185,7 +188,7 @@ def _hosts(records: Records, sense: Sense) -> Iterator[list[bytes]]:
 
 
 def _properties(raw: bytes, sense: Sense) -> list[bytes]:
-    """Return the properties that count, sorted."""
+    """Return the properties that are compared, sorted: all but the checksum and, as ``SENT``, queue offsets."""
     left_out = (_CHECKSUM, _PLACES) if sense is Sense.SENT else (_CHECKSUM,)
     return sorted(part for part in raw.split(_PAIRS_END) if part and not part.startswith(left_out))
 
@@ -243,6 +246,7 @@ def join_items(parts: Iterable[Items]) -> Items:
 
 
 def bucket_of(identities: Hashes) -> Ints:
+    """Return the bucket of each identity. Its bits are mixed first: physical offsets differ in few of them."""
     found: Ints = (((identities ^ (identities >> np.uint64(29))) * _MIX) >> _SHIFT).astype(np.int64)
     return found
 
@@ -265,6 +269,7 @@ class Buckets:
             np.add.at(sums, rows, bound)
 
     def differing(self, other: Buckets) -> Mask:
+        """Return which buckets do not have the same items on both sides."""
         found: Mask = (self.counts != other.counts) | (self._sums != other._sums).any(axis=0)
         return found
 

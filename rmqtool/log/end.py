@@ -171,10 +171,12 @@ def _units_since(queue: ConsumeQueueFiles, since: int, most: int) -> Iterator[_U
 
 
 def _leads_into(log: SegmentQueue, unit: _Unit) -> bool:
+    """Return whether an entry points into a segment. A filler does not: its offset means nothing."""
     return unit.size != FILLER_SIZE and log.find(unit.physical_offset) is not None
 
 
 def _is_proven(log: SegmentQueue, unit: _Unit) -> bool:
+    """Return whether an entry points to a valid record of its size."""
     record = read_record(log, unit.physical_offset)
     return record is not None and record.total_size == unit.size
 
@@ -247,6 +249,7 @@ def _walk(log: SegmentQueue, last: Message, start: int, until: int) -> LogEnd:
 
 
 def _next_segment(log: SegmentQueue, offset: int) -> Segment | None:
+    """Return the first segment with bytes that begins at ``offset`` or later."""
     return next((segment for segment in log if segment.base_offset >= offset and segment.size), None)
 
 
@@ -277,10 +280,9 @@ def _strides(walk: SegmentWalk, start: int) -> Iterator[Place]:
 
 
 def _last_of_run(file: ReadableFile, base_offset: int, start: int) -> int | None:
-    """Return where the last valid record of the run from ``start`` on begins; without a valid one, where its last
-    record begins.
+    """Return where the last valid record begins in the run of records from ``start`` on; None without a run.
 
-    None if there is no run.
+    If no record of the run is valid, return where its last one begins.
     """
     begins: list[int] = []
     at = start

@@ -180,6 +180,7 @@ class _FileWalk:
         self._reached = scan.reached
 
     def _take(self, rows: Rows) -> bool:
+        """Move the mark past the rows that are old enough and before the bound; return whether all of them are."""
         late = np.flatnonzero(rows.records.column("store_timestamp") > self.not_after)
         count = int(late[0]) if len(late) else len(rows.records)
         if self.upto is not None:

@@ -42,6 +42,7 @@ _TWICE = 2
 
 
 def _buckets(hashes: npt.NDArray[np.uint64]) -> Ints:
+    """Return the bucket of each hash: its upper bits."""
     found: Ints = (hashes >> np.uint64(64 - _BITS)).astype(np.int64)
     return found
 
@@ -271,7 +272,7 @@ class Grouping:
         return table.select(is_marked(self.kept, table.hashes))
 
     def is_normal(self, topic: str) -> bool:
-        """Return whether a topic is an ordinary one."""
+        """Return whether a topic is an ordinary one: not of the system, of retries, of dead letters, or light."""
         return topic_kind(topic, self.own_names) is TopicKind.NORMAL
 
     def values(self, message: Message) -> Iterator[tuple[Any, ...]]:
@@ -284,7 +285,7 @@ class Grouping:
 
 
 def hash_value(value: Any) -> int:
-    """Return the hash of one value of a dimension."""
+    """Return the hash of one value of a dimension; its type counts, so that 1 and "1" differ."""
     text = f"{type(value).__name__}:{value}".encode("utf-8", "surrogatepass")
     return int(blake2b(text, digest_size=8).hexdigest(), 16)
 
@@ -406,6 +407,7 @@ class _Columns:
         return _mapped(coded_hosts(self.records, "born_host"), lambda host: host.rpartition(":")[0].strip("[]"))
 
     def _group(self) -> Coded:
+        """Return ``_group_of`` each message."""
         topics, groups = self._topic(), self._property(PGROUP)
         retried = topics.each(lambda topic: retried_group(topic) is not None, np.bool_)
         named = _mapped(topics, retried_group)
@@ -423,10 +425,12 @@ class _Columns:
         return self._calendar(start_of_day)
 
     def _calendar(self, start: Callable[[int, tzinfo | None], int]) -> Coded:
+        """Return the hour or day of each message, computed once for each quarter of an hour."""
         quarters = _coded_numbers(self.records.column("store_timestamp") // _QUARTER)
         return _mapped(quarters, lambda quarter: start(quarter * _QUARTER, self.grouping.zone))
 
     def _size(self) -> Coded:
+        """Return the smallest power of two that each record fits into."""
         return _coded_numbers(1 << np.frexp(self.records.column("total_size") - 1)[1].astype(np.int64))
 
 
@@ -447,6 +451,7 @@ def _tokens(keys: str | None) -> list[Any]:
 
 
 def _position(before: list[Any], values: list[Any], value: Any) -> int:
+    """Return the place of ``value`` in the two lists joined, by its place in the second."""
     return len(before) + values.index(value)
 
 

@@ -30,6 +30,7 @@ from rmqtool.log.workers import Write
 
 Keys = npt.NDArray[np.int64]
 
+# The columns of a key.
 COLUMNS = 5
 TOPIC, QUEUE, RANK, PLACE, SIZE = range(COLUMNS)
 # Keys that are sorted together in memory, about 20 MiB.
@@ -70,6 +71,7 @@ class KeySorter:
     def _take_held(self) -> Keys:
         keys = np.concatenate(self._held) if self._held else np.empty((0, COLUMNS), np.int64)
         self._held, self._count = [], 0
+        # lexsort's last column counts first: topic, queue, rank, place.
         columns = (keys[:, PLACE], keys[:, RANK], keys[:, QUEUE], self._ranks()[keys[:, TOPIC]])
         return keys[np.lexsort(columns)]
 
@@ -286,7 +288,7 @@ def iter_arranged(
             blocks = iter_last_of_queues(blocks, arrangement.last)
         for part in iter_taken(plan.files, blocks):
             if isinstance(part, Part) and asked is not selection:
-                part = part._replace(records=selection.select(part.records))  # noqa: PLW2901
+                part = part._replace(records=selection.select(part.records))  # noqa: PLW2901  (narrowed)
             if not isinstance(part, Part) or len(part.records):
                 yield part
     yield from said
@@ -295,6 +297,7 @@ def iter_arranged(
 def _iter_keys(
     plan: Plan, selection: Selection, order: Order, effort: Effort, said: list[Damage | Note]
 ) -> Iterator[tuple[list[str], Keys]]:
+    """Yield the topics and keys of each range; damage and notes are added to ``said``."""
     ranges = nominal_ranges(plan, selection.physical_from)
     for answer in run_ranges(plan, ranges, KeyWork(selection, order, plan.queues), effort):
         if isinstance(answer, Answered):
@@ -319,6 +322,7 @@ def _sampled(found: Iterator[tuple[list[str], Keys]], size: int | None) -> Itera
         if len(own):
             own[:, 0] = codes[own[:, 0]]
         kept, chances = np.concatenate((kept, own)), np.concatenate((chances, rng.random(len(own))))
+        # The sample is the keys with the smallest random numbers.
         if len(kept) > size:
             best = np.argpartition(chances, size - 1)[:size]
             kept, chances = kept[best], chances[best]

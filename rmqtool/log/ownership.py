@@ -117,6 +117,7 @@ class Belonging:
                     yield rest.removeprefix(group + "_")
 
     def _wanted(self, records: Records, topics: Coded) -> Mask:
+        """Return which messages have a wanted topic, wait for one, or name one as a further queue."""
         if not self.wanted.patterns:
             return np.ones(len(records), np.bool_)
         wanted: Mask = topics.each(lambda topic: self.wanted.matches(topic) or topic in ABOUT_WAITING, np.bool_)
@@ -128,6 +129,10 @@ class Belonging:
         return wanted
 
     def _purged(self, records: Records, topics: Coded) -> Mask:
+        """Return which messages have or come from a purged topic, and which of a broker's own records contain its name.
+
+        The own records of a broker are searched as bytes, because each kind names topics in another way.
+        """
         purged: Mask = topics.each(self.is_purged, np.bool_)
         for name in _ORIGINS:
             purged |= _name(records, name, self.purged.matches)

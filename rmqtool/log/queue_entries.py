@@ -230,6 +230,7 @@ class _QueueUnits:
         return min(int(self._first_numbers[-2]) + -(-end // self.unit_size), self.count)
 
     def _places(self, first: int, last: int) -> Ints:
+        """Return the physical offsets of entries; ``AFTER`` for those that are not written, so that they sort last."""
         units = self.read(first, last)
         offsets = units["physical_offset"].astype(np.int64)
         found: Ints = np.where((units["size"] > 0) & (offsets >= 0), offsets, AFTER)
@@ -250,6 +251,7 @@ class _QueueUnits:
         return low + int(np.searchsorted(self._places(low, high), physical_offset))
 
     def queue_offsets(self, indexes: Ints) -> Ints:
+        """Return the queue offsets of the entries of a simple queue by their numbers."""
         numbers = np.searchsorted(self.firsts, indexes, side="right") - 1
         bases = np.array([segment.base_offset // self.unit_size for segment in self.segments], np.int64)
         found: Ints = bases[numbers] + indexes - self.firsts[numbers] if len(indexes) else indexes

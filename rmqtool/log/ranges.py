@@ -167,19 +167,19 @@ def find_gaps(files: Sequence[LogFile]) -> dict[LogFile, Damage]:
 
 
 class Answer(Protocol):
-    """The result for one range; see ``RangeReader``."""
+    """The bounds that a range turned out to have, and its leftover; each kind of work adds a result of its own."""
 
     @property
     def began(self) -> int | None:
-        """Where the first record was."""
+        """The file offset of the first record, None without one."""
 
     @property
     def reached(self) -> int | None:
-        """Where the next range begins."""
+        """The file offset where the next range begins; None if no record was found or reading failed."""
 
     @property
     def left_over(self) -> Damage | None:
-        """The leftover of the file, if that needs judging."""
+        """The bytes after the last record of the file, if only the next file tells whether they are damage."""
 
 
 A = TypeVar("A", bound=Answer)
@@ -277,7 +277,7 @@ def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
 
 
 class Counted(NamedTuple):
-    """The result of counting one range."""
+    """The number of wanted messages in a range, and its damage."""
 
     messages: int
     damages: list[Damage]
@@ -285,10 +285,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The result of work on a range; see ``RangeReader``.
-
-    ``found`` is the value that the work returned, ``data`` what it wrote, in pieces.
-    """
+    """An ``Answer`` with the result of the work: ``found`` is its value, ``data`` the pieces of its output."""
 
     began: int | None
     reached: int | None

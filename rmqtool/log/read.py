@@ -106,10 +106,9 @@ class SegmentScan:
         return None
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[Rows | Place]:
-        """Yield rows and places from ``start``, where a record is expected, to the first right record at or after
-        ``stop``.
+        """Yield rows and places from ``start``, where a record is expected, up to ``stop`` (None: the end of the file).
 
-        ``stop`` None is the end of the file. Afterwards ``reached`` says where the next range begins.
+        They end before the first right record at or after ``stop``; afterwards ``reached`` is its offset.
         """
         at: int | None = start
         while at is not None and at < self.end:
@@ -222,7 +221,10 @@ def are_readable(file: SalvagedFile, records: Records, at: int) -> Mask:
 
 
 def seen(walk: SegmentWalk, place: Place) -> Rows | Place:
-    """Return a message of the walk as a row: it was too large for a window, or was completed meanwhile."""
+    """Return a place of the walk, a message as a row.
+
+    The columns did not have that message: it was too large for a window, or a broker completed it meanwhile.
+    """
     if not isinstance(place.what, Message):
         return place
     data, at = walk.window.view(place.file_offset, place.length)
@@ -317,6 +319,7 @@ class DLedgerScan:
             bodies = bodies[len(records) + 1 :]
 
     def _record(self, body: _Body, at: int) -> Rows | Place:
+        """Return the record in an entry as the walk sees it; bytes after the entry are not looked at."""
         walk = SegmentWalk(self.file, self.base_offset, at + body.offset + body.length)
         return seen(walk, walk.place_at(at + body.offset))
 
@@ -341,6 +344,7 @@ def _holds_record(head: DLedgerEntryHead) -> bool:
     return head.magic == MAGIC_DATA and head.size > HEAD_SIZE
 
 
+# Codes of bytes after the last record of a file, which are normal at the end of a log; see ``is_damage``.
 STALE, TORN, UNWRITTEN = "CL-STALE", "CL-TORN", "CL-MAGIC"
 
 
@@ -466,6 +470,7 @@ class RangeReader:
                 yield Part(wanted, self.asked.file, piece.file_offset)
 
     def _damage(self, place: Place, end: int) -> Iterator[Damage]:
+        """Yield the damage at a place, if it concerns a wanted message; keep a leftover for the caller to judge."""
         reaches_end = place.file_offset + place.length == end
         if isinstance(place.what, Flaw):
             code, text = place.what.code, place.what.message
@@ -488,7 +493,10 @@ class RangeReader:
 
 
 def iter_carved(file: LogFile, selection: Selection) -> Iterator[Part | Damage | Note]:
-    """Yield the wanted messages in any file, and damaged ones."""
+    """Yield the wanted messages found anywhere in a file, and a ``Damage`` for each damaged record.
+
+    The last is a note of how much of the file is records.
+    """
     held = 0
     with file.open() as opened:
         size = opened.size()
@@ -505,6 +513,7 @@ def iter_carved(file: LogFile, selection: Selection) -> Iterator[Part | Damage |
 
 
 def _iter_pieces(file: ReadableFile, size: int) -> Iterator[Rows | Place]:
+    """Yield the records of a file that may begin anywhere: run after run, each from the next record that is found."""
     file = salvaged(file)
     walk = SegmentWalk(file, None)
     start = walk.find_record(0)
@@ -520,7 +529,7 @@ def _iter_pieces(file: ReadableFile, size: int) -> Iterator[Rows | Place]:
         after = start + run_end(records)
         if not len(records):
             place = walk.place_at(start)
-            after = start + BLANK_SIZE
+            after = start + BLANK_SIZE  # a blank was found; records may follow inside
             if isinstance(place.what, Message):  # larger than a window
                 yield seen(walk, place)
                 after = start + place.length

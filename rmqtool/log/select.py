@@ -116,6 +116,7 @@ class Selection(Wanted):
         return wanted
 
     def _in_queues(self, records: Records) -> Mask:
+        """Return which messages are in a wanted queue: their own, or a further one that they name."""
         topics = records.topics
         wanted = self._in_own_queue(records, topics)
         if self.names_queues:
@@ -160,6 +161,7 @@ class Selection(Wanted):
         properties = decode_properties(records)
         wanted = _equal(properties.raw_values(UNIQ_KEY), self.key)
         keys = properties.raw_values(KEYS)
+        # Few messages have the text in their keys at all; only those are split into keys.
         near = pc.match_substring(keys, encode_text(self.key)).fill_null(False).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(near & ~wanted).tolist():
             wanted[row] = self.key in key_tokens({KEYS: decode_text(keys[row].as_py())})
@@ -234,6 +236,7 @@ def _rows_with_targets(records: Records, among: Mask) -> list[int]:
 
 
 def _message(records: Records, row: int) -> Message:
+    """Return one row as ``formats`` decodes it."""
     message = decode_record(records.data.data, int(records.file_offsets[row]))
     assert isinstance(message, Message), f"columns hold whole messages only, not {message}"
     return message

@@ -1,4 +1,4 @@
-"""Sources of messages: the log of a store, a queue, the log of a compacted queue, or one file.
+"""Sources that cat, stat, export and Spark read: the log of a store or of a compacted queue, a queue, one file.
 
 Commands open a ``Source``, with the store. Export and Spark take a ``StoreLog``, a value that they can send to tasks.
 """
@@ -86,7 +86,10 @@ def find_compaction_log(path: str) -> CompactionLog | None:
 
 
 def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
-    """Open what ``path`` names."""
+    """Open the source that ``path`` names: a store, a queue, a directory of segments, or one file of a log.
+
+    Raises StoreError for any other path.
+    """
     require_path(path)
     is_directory = os.path.isdir(path)
     root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)

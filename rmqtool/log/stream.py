@@ -117,6 +117,7 @@ def iter_texts(part: Part) -> Iterator[Text]:
 
 
 def _spliced(lines: Lines, damages: list[Damage]) -> Iterator[bytes]:
+    """Yield the lines with each damage after the line of its message."""
     at = 0
     for (row, _), damage in zip(lines.flaws, damages, strict=True):
         row_end = int(lines.offsets[row + 1])

@@ -50,6 +50,7 @@ Queue = tuple[str, int]
 
 # A larger step between two numbers is trusted only if the queue's entries confirm it.
 WIDEST_GAP = 1 << 20
+# A number above this is damage: no queue has that many messages.
 
 
 class Numbered(NamedTuple):
@@ -79,7 +80,10 @@ class Watch:
 
 
 class Numbering:
-    """The queues of a copy while it is written. ``begins_anew`` says whether the queues of a topic count from 0."""
+    """The queues of a copy while it is written. ``begins_anew`` says whether the queues of a topic count from 0.
+
+    ``moved`` counts the messages that got another queue offset than they had.
+    """
 
     def __init__(self, begins_anew: Callable[[str], bool]) -> None:
         self.next: dict[Queue, int] = {}
@@ -401,6 +405,7 @@ class SourceMove:
             self.places.add(old, new[rows], moved.packed.sizes[rows])
 
     def _packed(self, records: Records, offsets: Ints) -> Packed:
+        """Return the records with their new queue offsets; commits name the new places of their half messages."""
         packed = pack(self._redaction.apply(records))
         if (records.column("queue_offset") != offsets).any():
             packed.put("queue_offset", offsets)

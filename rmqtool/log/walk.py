@@ -94,7 +94,9 @@ class SegmentWalk:
         self.compacted = compacted
         self.file = salvaged(file)
         self.window = Window(self.file, self.end)
+        # The store time of the last valid record: after a break an older record is stale.
         self.last_timestamp = 0
+        # Whether zeros followed the last record: bytes after those are stale, not torn.
         self.ended = False
 
     def places(self, start: int = 0) -> Iterator[Place]:
@@ -135,6 +137,7 @@ class SegmentWalk:
         return found
 
     def _overlap(self, last: Place, inside: int) -> Place:
+        """Return a record as damage that ends where a record ``inside`` it begins."""
         length = inside - last.file_offset
         text = f"the record overlaps the next one by {last.length - length} bytes"
         message = last.what if isinstance(last.what, Message) else last.damaged
@@ -239,6 +242,7 @@ class SegmentWalk:
         return None
 
     def _is_self_consistent(self, file_offset: int) -> bool:
+        """Return whether a right record is at an offset, or a blank that reaches the end of the segment."""
         found = self._decode(file_offset)
         if isinstance(found, Blank):
             return found.total_size == self.end - file_offset
@@ -271,6 +275,7 @@ class SegmentWalk:
         return find_record_end(read, total_size) == total_size
 
     def _check(self, message: Message, file_offset: int) -> Iterator[Flaw]:
+        """Yield the flaws of a structurally sound record: unreadable bytes, checksum, offset, time."""
         end = file_offset + message.total_size
         if self.file.find_unreadable(file_offset, end) is not None:
             return iter((Flaw("ST-READ", "bytes of the record cannot be read", 0, message.total_size),))
