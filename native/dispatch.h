@@ -196,3 +196,23 @@ static int64_t group_rows(const int32_t *topic_codes, const int32_t *queue_ids, 
     for (size_t n = 0; n < count; n++) order[ends[codes[n]]++] = (int32_t)n;
     return (int64_t)used;
 }
+
+/* The range of the log that the records of some queue entries are in. */
+typedef struct { int64_t low, high, size; } Span;
+
+/* Find the range of the log from the first entry's record to the last one's, if all records are in it; ``starts`` gets
+ * where each record starts in it, ``span->size`` is the sum of their sizes. */
+static int span_of(Span *span, const uint8_t *units, size_t count, int64_t *starts) {
+    int64_t most = 0;
+    *span = (Span){0};
+    for (size_t i = 0; i < count; i++, units += CONSUME_QUEUE_UNIT_SIZE) {
+        int64_t place = long_at(units + CONSUME_QUEUE_UNIT_AT_PHYSICAL_OFFSET);
+        int32_t size = int_at(units + CONSUME_QUEUE_UNIT_AT_SIZE);
+        if (!i) span->low = place;
+        if (size <= 0 || place < 0 || place < span->low || place > INT64_MAX - size) return 0;
+        starts[i] = place - span->low;
+        span->high = place + size, span->size += size;
+        if (span->high > most) most = span->high;
+    }
+    return count && most == span->high;
+}

@@ -120,6 +120,16 @@ static void fuzz_texts(const uint8_t *data, int64_t size, const int64_t *starts,
     free(lengths), free(codes);
 }
 
+/* Queue entries that say anything: where records start is inside of the span. */
+static void fuzz_span(const uint8_t *data, size_t size) {
+    size_t count = size / CONSUME_QUEUE_UNIT_SIZE < 64 ? size / CONSUME_QUEUE_UNIT_SIZE : 64;
+    int64_t *starts = room_for(count, 8);
+    Span span;
+    if (span_of(&span, data, count, starts))
+        for (size_t i = 0; i < count; i++) expect(starts[i] >= 0 && starts[i] < span.high - span.low);
+    free(starts);
+}
+
 /* The fields of a header, as far as they are some: none leaves the buffer, and each is after the one before. */
 static void fuzz_fields(const uint8_t *data, size_t size) {
     Pair field;
@@ -173,6 +183,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     }
     fuzz_fields(data, size);
     fuzz_json_header(data, size);
+    fuzz_span(data, size);
     expect(crc32_of(data, size) == ~crc32_by_tables(~0u, data, size));
     free(data), free(starts);
     return 0;

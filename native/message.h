@@ -1,15 +1,26 @@
-/* A record as the named tuple that Python knows it as. */
+/* A record as the named tuple that Python knows it as, or as a tuple of some fields of it. */
 
 /* Bytes and numbers that come back with every record (hosts, topics, sizes) are made once. A decoder owns its own; the
  * interpreter's lock guards them, which a call that makes objects holds anyway. */
-enum { KNOWN = 64, MESSAGE_FIELDS = 20 };
+enum { KNOWN = 64 };
+
+/* What can be asked of a record: the fields of formats.layouts.MessageRecord, in their order, and what is decoded of
+ * them. formats.commit_log.FIELDS has the names. */
+enum {
+    TOTAL_SIZE_FIELD, MAGIC_FIELD, BODY_CRC_FIELD, QUEUE_ID_FIELD, FLAG_FIELD, QUEUE_OFFSET_FIELD, PHYSICAL_OFFSET_FIELD,
+    SYS_FLAG_FIELD, BORN_TIMESTAMP_FIELD, BORN_IP_FIELD, BORN_PORT_FIELD, STORE_TIMESTAMP_FIELD, STORE_IP_FIELD,
+    STORE_PORT_FIELD, RECONSUME_TIMES_FIELD, PREPARED_FIELD, BODY_LENGTH_FIELD, RAW_BODY_FIELD, RAW_TOPIC_FIELD,
+    RAW_PROPERTIES_FIELD, MESSAGE_FIELDS, TOPIC_FIELD = MESSAGE_FIELDS, TAGS_FIELD, KEYS_FIELD, UNIQ_KEY_FIELD, ALL_FIELDS
+};
 
 typedef struct {
     PyObject_HEAD
-    PyObject *type;     /* of the messages: a tuple of MESSAGE_FIELDS fields */
-    PyObject *other;    /* called where no message is */
-    PyObject *texts[KNOWN], *numbers[KNOWN];
+    PyObject *type;     /* of what is made: a tuple with a value for each of ``fields`` */
+    PyObject *other;    /* called where no message is, or a text is malformed */
+    PyObject *texts[KNOWN], *words[KNOWN], *numbers[KNOWN];
     uint32_t values[KNOWN];
+    uint8_t fields[ALL_FIELDS];
+    int count, is_plain, asks_properties;
 } Decoder;
 
 static PyObject *known_text(Decoder *d, const uint8_t *p, uint32_t length) {
@@ -37,37 +48,60 @@ static PyObject *known_int(Decoder *d, int32_t value) {
 
 static PyObject *bytes_of(const uint8_t *p, uint32_t length) { return PyBytes_FromStringAndSize((const char *)p, length); }
 
-/* Put a new value into a tuple that is being made. */
-static inline int give(PyObject *tuple, Py_ssize_t at, PyObject *value) { return value && !PyTuple_SetItem(tuple, at, value); }
+/* Return a text as a string; without one None; NULL without an error where it is malformed. */
+static PyObject *word_of(Decoder *d, Text text, int is_known) {
+    if (!text.p) return Py_NewRef(Py_None);
+    PyObject **known = d->words + mix(text.p, text.length) % KNOWN;
+    Py_ssize_t size;
+    const char *have = is_known && *known ? PyUnicode_AsUTF8AndSize(*known, &size) : NULL;
+    if (have && size == (Py_ssize_t)text.length && !memcmp(text.p, have, text.length)) return Py_NewRef(*known);
+    if (!is_utf8(text)) return NULL;
+    PyObject *made = PyUnicode_FromStringAndSize((const char *)text.p, text.length), *old = *known;
+    if (made && is_known) *known = Py_NewRef(made), Py_XDECREF(old);
+    return made;
+}
 
-/* Return the message that the record at ``p`` is, in the order of formats.layouts.MessageRecord. */
-static PyObject *message_of(Decoder *d, const uint8_t *p, const Parts *r) {
-    PyObject *m = PyType_GenericAlloc((PyTypeObject *)d->type, MESSAGE_FIELDS);
-    if (!m) return NULL;
-    uint32_t born_ip = r->sys_flag & SYS_FLAG_BORN_HOST_V6 ? 16 : 4, store_ip = r->sys_flag & SYS_FLAG_STORE_HOST_V6 ? 16 : 4;
+/* Return one value of the record at ``p``; NULL where a text is malformed. */
+static PyObject *field_of(Decoder *d, const uint8_t *p, const Parts *r, const Named *named, int field) {
     const uint8_t *after_born = p + r->born_growth, *after_hosts = p + r->hosts_growth;
-    if (give(m, 0, known_number(d, r->size)) && give(m, 1, known_number(d, r->magic)) &&
-        give(m, 2, PyLong_FromLong(int_at(p + FIELD(BODY_CRC)))) &&
-        give(m, 3, PyLong_FromLong(int_at(p + FIELD(QUEUE_ID)))) &&
-        give(m, 4, PyLong_FromLong(int_at(p + FIELD(FLAG)))) &&
-        give(m, 5, PyLong_FromLongLong(long_at(p + FIELD(QUEUE_OFFSET)))) &&
-        give(m, 6, PyLong_FromLongLong(long_at(p + FIELD(PHYSICAL_OFFSET)))) &&
-        give(m, 7, PyLong_FromLong((int32_t)r->sys_flag)) &&
-        give(m, 8, PyLong_FromLongLong(long_at(p + FIELD(BORN_TIMESTAMP)))) &&
-        give(m, 9, known_text(d, p + FIELD(BORN_HOST_IP), born_ip)) &&
-        give(m, 10, known_int(d, int_at(after_born + FIELD(BORN_HOST_PORT)))) &&
-        give(m, 11, PyLong_FromLongLong(long_at(after_born + FIELD(STORE_TIMESTAMP)))) &&
-        give(m, 12, known_text(d, after_born + FIELD(STORE_HOST_IP), store_ip)) &&
-        give(m, 13, known_int(d, int_at(after_hosts + FIELD(STORE_HOST_PORT)))) &&
-        give(m, 14, PyLong_FromLong(int_at(after_hosts + FIELD(RECONSUME_TIMES)))) &&
-        give(m, 15, PyLong_FromLongLong(long_at(after_hosts + FIELD(PREPARED_TRANSACTION_OFFSET)))) &&
-        give(m, 16, known_number(d, r->body_length)) &&
-        give(m, 17, bytes_of(p + r->body, r->body_length)) &&
-        give(m, 18, known_text(d, p + r->topic, r->topic_length)) &&
-        give(m, 19, bytes_of(p + r->properties, r->properties_length)))
-        return m;
-    Py_DECREF(m);
-    return NULL;
+    switch (field) {
+        case TOTAL_SIZE_FIELD: return known_number(d, r->size);
+        case MAGIC_FIELD: return known_number(d, r->magic);
+        case BODY_CRC_FIELD: return PyLong_FromLong(int_at(p + FIELD(BODY_CRC)));
+        case QUEUE_ID_FIELD: return PyLong_FromLong(int_at(p + FIELD(QUEUE_ID)));
+        case FLAG_FIELD: return PyLong_FromLong(int_at(p + FIELD(FLAG)));
+        case QUEUE_OFFSET_FIELD: return PyLong_FromLongLong(long_at(p + FIELD(QUEUE_OFFSET)));
+        case PHYSICAL_OFFSET_FIELD: return PyLong_FromLongLong(long_at(p + FIELD(PHYSICAL_OFFSET)));
+        case SYS_FLAG_FIELD: return PyLong_FromLong((int32_t)r->sys_flag);
+        case BORN_TIMESTAMP_FIELD: return PyLong_FromLongLong(long_at(p + FIELD(BORN_TIMESTAMP)));
+        case BORN_IP_FIELD: return known_text(d, p + FIELD(BORN_HOST_IP), r->sys_flag & SYS_FLAG_BORN_HOST_V6 ? 16 : 4);
+        case BORN_PORT_FIELD: return known_int(d, int_at(after_born + FIELD(BORN_HOST_PORT)));
+        case STORE_TIMESTAMP_FIELD: return PyLong_FromLongLong(long_at(after_born + FIELD(STORE_TIMESTAMP)));
+        case STORE_IP_FIELD: return known_text(d, after_born + FIELD(STORE_HOST_IP), r->sys_flag & SYS_FLAG_STORE_HOST_V6 ? 16 : 4);
+        case STORE_PORT_FIELD: return known_int(d, int_at(after_hosts + FIELD(STORE_HOST_PORT)));
+        case RECONSUME_TIMES_FIELD: return PyLong_FromLong(int_at(after_hosts + FIELD(RECONSUME_TIMES)));
+        case PREPARED_FIELD: return PyLong_FromLongLong(long_at(after_hosts + FIELD(PREPARED_TRANSACTION_OFFSET)));
+        case BODY_LENGTH_FIELD: return known_number(d, r->body_length);
+        case RAW_BODY_FIELD: return bytes_of(p + r->body, r->body_length);
+        case RAW_TOPIC_FIELD: return known_text(d, p + r->topic, r->topic_length);
+        case RAW_PROPERTIES_FIELD: return bytes_of(p + r->properties, r->properties_length);
+        case TOPIC_FIELD: return word_of(d, (Text){p + r->topic, r->topic_length}, 1);
+        case TAGS_FIELD: return word_of(d, named->tags, 1);
+        case KEYS_FIELD: return word_of(d, named->keys, 0);
+        default: return word_of(d, named->uniq_key, 0);
+    }
+}
+
+/* Return what the decoder makes of the record at ``p``; NULL where a text is malformed. */
+static PyObject *made_of(Decoder *d, const uint8_t *p, const Parts *r) {
+    PyObject *made = d->is_plain ? PyTuple_New(d->count) : PyType_GenericAlloc((PyTypeObject *)d->type, d->count);
+    Named named;
+    if (d->asks_properties) find_named((Text){p + r->properties, r->properties_length}, &named);
+    for (int i = 0; made && i < d->count; i++) {
+        PyObject *value = field_of(d, p, r, &named, d->fields[i]);
+        if (!value || PyTuple_SetItem(made, i, value)) Py_CLEAR(made);
+    }
+    return made;
 }
 
 /* Return a number of any size as the nearest one that fits, NULL and None as ``otherwise``. */
@@ -90,7 +124,7 @@ static PyObject *decode_one(PyObject *self, PyObject *args, PyObject *named) {
     if (PyErr_Occurred() || PyObject_GetBuffer(given, &data, PyBUF_SIMPLE)) return NULL;
     if (end > data.len) end = data.len;
     Parts r;
-    PyObject *found = look_within(data.buf, end, at, &r) ? message_of(d, (const uint8_t *)data.buf + at, &r) : NULL;
+    PyObject *found = look_within(data.buf, end, at, &r) ? made_of(d, (const uint8_t *)data.buf + at, &r) : NULL;
     PyBuffer_Release(&data);
     return found || PyErr_Occurred() ? found : PyObject_CallFunction(d->other, "OLL", given, (long long)at, (long long)end);
 }
@@ -99,7 +133,7 @@ static void drop_decoder(PyObject *self) {
     Decoder *d = (Decoder *)self;
     PyTypeObject *type = Py_TYPE(self);
     Py_XDECREF(d->type), Py_XDECREF(d->other);
-    for (int i = 0; i < KNOWN; i++) Py_XDECREF(d->texts[i]), Py_XDECREF(d->numbers[i]);
+    for (int i = 0; i < KNOWN; i++) Py_XDECREF(d->texts[i]), Py_XDECREF(d->words[i]), Py_XDECREF(d->numbers[i]);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -120,13 +154,58 @@ static PyObject *new_object(PyType_Spec *spec, size_t size) {
     return made;
 }
 
-/* decoder(type, other) -> callable */
-static PyObject *py_decoder(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 2 || !PyType_Check(args[0]) || !PyType_IsSubtype((PyTypeObject *)args[0], &PyTuple_Type))
-        return PyErr_Format(PyExc_TypeError, "decoder(type of tuple, other)");
-    Decoder *d = (Decoder *)new_object(&decoder_spec, sizeof *d);
-    if (d) d->type = Py_NewRef(args[0]), d->other = Py_NewRef(args[1]);
+/* Return a decoder of ``type`` that makes tuples of some fields, by their numbers. */
+static PyObject *new_decoder(PyType_Spec *spec, PyObject *type, PyObject *fields, PyObject *other) {
+    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type) || !PyTuple_Check(fields) ||
+        PyTuple_Size(fields) > ALL_FIELDS)
+        return PyErr_Format(PyExc_TypeError, "a type of tuple and the numbers of its fields");
+    Decoder *d = (Decoder *)new_object(spec, sizeof *d);
+    if (!d) return NULL;
+    d->type = Py_NewRef(type), d->other = Py_NewRef(other), d->is_plain = type == (PyObject *)&PyTuple_Type;
+    for (d->count = 0; d->count < PyTuple_Size(fields); d->count++) {
+        long field = PyLong_AsLong(PyTuple_GetItem(fields, d->count));
+        if (field < 0 || field >= ALL_FIELDS) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a record has no such field");
+            Py_DECREF(d);
+            return NULL;
+        }
+        d->fields[d->count] = (uint8_t)field, d->asks_properties |= field >= TAGS_FIELD;
+    }
     return (PyObject *)d;
+}
+
+/* decoder(type, fields, other) -> callable */
+static PyObject *py_decoder(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "decoder(type of tuple, fields, other)");
+    return new_decoder(&decoder_spec, args[0], args[1], args[2]);
+}
+
+/* decode(data, offsets): the record at each, in a list */
+static PyObject *decode_many(PyObject *self, PyObject *args, PyObject *named) {
+    Decoder *d = (Decoder *)self;
+    PyObject *given[2];
+    if (named || !PyArg_UnpackTuple(args, "decode", 2, 2, given, given + 1)) return PyErr_Format(PyExc_TypeError, "decode(data, offsets)");
+    Call c = begin(given, 2, 2, "decode(data, offsets)");
+    Array data = take_bytes(&c), offsets = take_longs(&c);
+    PyObject *found = is_good(&c) ? PyList_New((Py_ssize_t)offsets.count) : NULL;
+    for (size_t i = 0; found && i < offsets.count; i++) {
+        int64_t at = ((const int64_t *)offsets.items)[i];
+        Parts r;
+        PyObject *one = look_within(data.items, (int64_t)data.count, at, &r) ? made_of(d, (const uint8_t *)data.items + at, &r) : NULL;
+        if (!one && !PyErr_Occurred()) one = PyObject_CallFunction(d->other, "OL", given[0], (long long)at);
+        if (!one || PyList_SetItem(found, (Py_ssize_t)i, one)) Py_CLEAR(found);
+    }
+    return finish(&c, found);
+}
+
+static PyType_Slot decoder_of_many_slots[] = {{Py_tp_call, decode_many}, {Py_tp_dealloc, drop_decoder}, {0, NULL}};
+static PyType_Spec decoder_of_many_spec = {
+    "rmqtool._native.DecoderOfMany", sizeof(Decoder), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, decoder_of_many_slots};
+
+/* decoder_of_many(type, fields, other) -> callable */
+static PyObject *py_decoder_of_many(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "decoder_of_many(type of tuple, fields, other)");
+    return new_decoder(&decoder_of_many_spec, args[0], args[1], args[2]);
 }
 
 /* The text of properties, by their names in order: called with a mapping. What is no dict of texts, or is long, ``other``

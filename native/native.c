@@ -133,6 +133,16 @@ static PyObject *py_dispatch_one(PyObject *self, PyObject *const *args, Py_ssize
         s.unit, (Py_ssize_t)(s.flags & BESIDE_QUEUE ? 0 : sizeof s.unit), hashes, s.tag_hash));
 }
 
+static PyObject *py_span(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 2, "span(units, starts)");
+    Array units = take_bytes(&c), starts = take_writable_longs(&c);
+    if (!need(&c, units.count % CONSUME_QUEUE_UNIT_SIZE == 0 && starts.count >= units.count / CONSUME_QUEUE_UNIT_SIZE, "a buffer is too short"))
+        return finish(&c, NULL);
+    Span s;
+    int is_one = span_of(&s, units.items, units.count / CONSUME_QUEUE_UNIT_SIZE, starts.items);
+    return finish(&c, is_one ? Py_BuildValue("LLL", (long long)s.low, (long long)s.high, (long long)s.size) : Py_NewRef(Py_None));
+}
+
 static PyObject *py_group(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Call c = begin(args, count, 6, "group(topic_codes, queue_ids, order, codes, ends, firsts)");
     Array topics = take_ints(&c), queues = take_ints(&c), order = take_writable_ints(&c), codes = take_writable_ints(&c);
@@ -468,8 +478,8 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
-    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(dispatch), FAST(dispatch_one), FAST(group), FAST(number_texts), FAST(hang_in),
-    FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(text_maker), FAST(header_fields), FAST(json_header), FAST(typed_fields),
+    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(dispatch), FAST(dispatch_one), FAST(span), FAST(group), FAST(number_texts), FAST(hang_in),
+    FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(decoder_of_many), FAST(text_maker), FAST(header_fields), FAST(json_header), FAST(typed_fields),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 

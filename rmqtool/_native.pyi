@@ -61,6 +61,12 @@ def dispatch_one(
     hashes of its keys, and of its tag (-1 where there is none).
     """
 
+def span(units: Buffer, starts: Buffer, /) -> tuple[int, int, int] | None:
+    """Return the range of the log from the first entry's record to the last one's, and the sum of the records' sizes.
+
+    ``starts`` gets where each record starts in it. None: a record is outside, or an entry names none.
+    """
+
 def group(topic_codes: Buffer, queue_ids: Buffer, order: Buffer, codes: Buffer, ends: Buffer, firsts: Buffer, /) -> int:
     """Sort rows by queue; return how many queues there are, -1 where that is more than ``ends`` holds."""
 
@@ -108,8 +114,19 @@ def encode_slab(
 def place(record: bytearray, queue_offset: int, physical_offset: int, store_timestamp: int, has_crc: bool, /) -> None:
     """Put into a record what only its writer knows."""
 
-def decoder(kind: type[Fields], other: Callable[..., Any], /) -> Callable[..., Fields | Any]:
-    """Return a function of data, file_offset and end that makes messages of a type; ``other`` names what is none."""
+def decoder(kind: type[Fields], fields: tuple[int, ...], other: Callable[..., Any], /) -> Callable[..., Fields | Any]:
+    """Return a function of data, file_offset and end that makes tuples of some fields of a record, by their numbers.
+
+    ``other`` is called with the same where no message is, or where a text is malformed.
+    """
+
+def decoder_of_many(
+    kind: type[Fields], fields: tuple[int, ...], other: Callable[..., Any], /
+) -> Callable[[Buffer, Buffer], list[Fields | Any]]:
+    """Return a function of data and offsets that makes such a tuple of the record at each offset.
+
+    ``other`` is called with the data and an offset.
+    """
 
 def text_maker(
     names: tuple[str, ...], is_terminated: bool, other: Callable[..., bytes], /

@@ -10,21 +10,25 @@ decides; collisions are left to the client. A SQL92 filter needs the record. ups
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import takewhile
 from operator import add
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from rmqtool import kernel
 from rmqtool.config import BrokerRole, StoreConfig, Version
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.filters.sql92 import Selector
 from rmqtool.filters.tags import TagExpression
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import MAX_EXT_ADDRESS
-from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.commit_log import Blank, Message, Nothing, decode_record, decode_records, fields_decoder
 from rmqtool.formats.consume_queue import UNIT_SIZE, is_batch_written, units_unpacker
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import LONG_MAX
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 
@@ -51,19 +55,76 @@ class Got(NamedTuple):
     data: bytes
 
 
-@dataclass
-class GetMessageResult:
-    """The answer to a get: the records, and the offset to continue from."""
+class _Together(NamedTuple):
+    """Records as one read gave them: a range of the log, the queue entries, and where each record is in the range."""
 
-    status: GetMessageStatus
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    messages: list[Got] = field(default_factory=list)
-    size: int = 0
-    # The number of messages: the record of an inner batch has several.
-    count: int = 0
-    suggest_pulling_from_slave: bool = False
+    data: bytes
+    physical_offset: int
+    units: bytes
+    starts: array[int]
+    first_queue_offset: int
+
+    def cut(self) -> list[Got]:
+        """Return each record by itself."""
+        # ``Got(...)`` for each message, without a call of Python code.
+        data, low, new = self.data, self.physical_offset, tuple.__new__
+        sizes = units_unpacker(len(self.starts))(self.units)[1::3]
+        return [
+            new(Got, (number, low + start, data[start : start + size]))
+            for number, (start, size) in enumerate(zip(self.starts, sizes, strict=True), self.first_queue_offset)
+        ]
+
+
+class GetMessageResult:
+    """The answer to a get: the records, and the offset to continue from.
+
+    The records of one read stay where they are until they are asked for: ``messages`` copies each, ``decoded`` and
+    ``fields`` decode them in place.
+    """
+
+    __slots__ = (
+        "_messages",
+        "_together",
+        "count",
+        "max_offset",
+        "min_offset",
+        "next_begin_offset",
+        "size",
+        "status",
+        "suggest_pulling_from_slave",
+    )
+
+    def __init__(self, status: GetMessageStatus, next_begin_offset: int, min_offset: int, max_offset: int) -> None:
+        self.status = status
+        self.next_begin_offset = next_begin_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.size = 0
+        # The number of messages: the record of an inner batch has several.
+        self.count = 0
+        self.suggest_pulling_from_slave = False
+        self._messages: list[Got] | None = None
+        self._together: _Together | None = None
+
+    @property
+    def messages(self) -> list[Got]:
+        """The records."""
+        if self._messages is None:
+            self._messages = [] if self._together is None else self._together.cut()
+        return self._messages
+
+    def decoded(self) -> list[Message | Blank | Nothing | Flaw]:
+        """Return the records decoded; brokers do not check them, so a record can be damaged."""
+        if self._together is None:
+            return [decode_record(one.data) for one in self.messages]
+        return decode_records(self._together.data, self._together.starts)
+
+    def fields(self, *names: str) -> list[tuple[Any, ...] | None]:
+        """Return some fields of each message, named as those of ``Message``; None where a record is damaged."""
+        decode = fields_decoder(names)
+        if self._together is None:
+            return [decode(one.data, _AT_START)[0] for one in self.messages]
+        return decode(self._together.data, self._together.starts)
 
     def say(self, status: GetMessageStatus) -> None:
         """Set the reason why nothing was found, unless a message was."""
@@ -75,6 +136,11 @@ class GetMessageResult:
         self.messages.append(got)
         self.size += len(got.data)
         self.count += count
+
+    def set_together(self, together: _Together, size: int) -> None:
+        """Take the records of one read; they are the whole answer."""
+        self._together, self.size, self.count = together, size, len(together.starts)
+        self.next_begin_offset = together.first_queue_offset + self.count
 
 
 class MessageFilter(Protocol):
@@ -131,6 +197,8 @@ _NEAR = 4096
 # One read for a whole answer may include at most this many bytes for each message.
 _SPARSE = 8192
 _PERCENT = 100
+_LONG = 8
+_AT_START = array("q", [0])
 
 
 class Unit(NamedTuple):
@@ -243,14 +311,6 @@ class LogWindow:
         self._start, self._end = physical_offset, physical_offset + size
         return self._data[:size]
 
-    def read_span(self, begin: int, end: int) -> bytes | None:
-        """Return the bytes of a range within one segment, or None if no segment has all of it."""
-        segment = self.log.segments.find(begin)
-        if segment is None or end > segment.end_offset:
-            return None
-        data = self._files.open(segment).pread(end - begin, begin - segment.base_offset)
-        return data if len(data) == end - begin else None
-
     def _find(self, physical_offset: int) -> Segment | None:
         """Return the segment of an offset. upstream: offset 0 means the beginning of the log, at any offset."""
         segments = self.log.segments
@@ -303,14 +363,14 @@ def get_messages(
 
 
 def get_together(
-    queue: ConsumeQueueFiles, window: LogWindow, limits: Limits, result: GetMessageResult, most: int
+    queue: ConsumeQueueFiles, log: ReadLog, log_files: OpenFiles, limits: Limits, result: GetMessageResult, most: int
 ) -> bool:
     """Fill ``result`` with one read of the queue and one of the log; return False if that is not possible.
 
     Possible in the usual case only: no filter, all messages are in the log and in memory, close together, within the
     limits.
     """
-    log, begin = window.log, result.next_begin_offset
+    begin = result.next_begin_offset
     segment = queue.segments.find(begin * UNIT_SIZE)
     count = min(most, limits.messages_at_once, result.max_offset - begin)
     if segment is None or count <= 0:
@@ -319,32 +379,34 @@ def get_together(
     data = queue.segments.open(segment).pread(count * UNIT_SIZE, begin * UNIT_SIZE - segment.base_offset)
     if len(data) < count * UNIT_SIZE:
         return False
-    units = units_unpacker(count)(data)
-    offsets, sizes = units[::3], units[1::3]
-    low, high, size = offsets[0], offsets[-1] + sizes[-1], sum(sizes)
+    starts = array("q", bytes(count * _LONG))
+    found = find_span(data, starts) if kernel.NATIVE is None else kernel.NATIVE.span(data, starts)
+    if found is None:
+        return False
+    low, high, size = found
     end = log.committed_offset
-    if (
-        min(sizes) <= 0
-        or min(offsets) < low
-        or max(map(add, offsets, sizes)) > high
-        or size > limits.bytes_at_once
-        or high - low > count * _SPARSE + size
-        or high > end
-        or end - low > limits.in_memory
-    ):
+    if size > limits.bytes_at_once or high - low > count * _SPARSE + size or high > end or end - low > limits.in_memory:
         return False
-    span = window.read_span(low, high)
-    if span is None:
+    segment = log.segments.find(low)
+    if segment is None or high > segment.end_offset:
         return False
-    # ``Got(...)`` for each message, without a call of Python code.
-    new = tuple.__new__
-    result.messages = [
-        new(Got, (number, offset, span[offset - low : offset - low + length]))
-        for number, offset, length in zip(range(begin, begin + count), offsets, sizes, strict=True)
-    ]
-    result.size, result.count = size, count
-    result.next_begin_offset = begin + count
+    span = log_files.open(segment).pread(high - low, low - segment.base_offset)
+    if len(span) < high - low:
+        return False
+    # ``_Together(...)`` without a call of Python code.
+    result.set_together(tuple.__new__(_Together, (span, low, data, starts, begin)), size)
     return True
+
+
+def find_span(units: bytes, starts: array[int]) -> tuple[int, int, int] | None:
+    """Return what the kernel's ``span`` does."""
+    values = units_unpacker(len(starts))(units)
+    offsets, sizes = values[::3], values[1::3]
+    low, high = offsets[0], offsets[-1] + sizes[-1]
+    if min(sizes) <= 0 or low < 0 or min(offsets) < low or max(map(add, offsets, sizes)) > high or high > LONG_MAX:
+        return None
+    starts[:] = array("q", [offset - low for offset in offsets])
+    return low, high, sum(sizes)
 
 
 def simple_units(

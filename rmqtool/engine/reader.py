@@ -326,6 +326,18 @@ class StoreReader:
             return self._get((topic, queue_id), offset, most, message_filter)
 
     def _get(self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None) -> GetMessageResult:
+        queue = self._queues.simple.get(key)
+        if queue is not None and message_filter is None and offset < (high := queue.max_offset):
+            known = self._known_files(key, high)
+            if offset >= known.min_offset and isinstance(known.files, ConsumeQueueFiles):
+                result = GetMessageResult(GetMessageStatus.FOUND, offset, known.min_offset, high)
+                if get_together(known.files, self._log, self._log_files, self._limits, result, most):
+                    return result
+        return self._get_one_by_one(key, offset, most, message_filter)
+
+    def _get_one_by_one(
+        self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None
+    ) -> GetMessageResult:
         topic, queue_id = key
         low, high = self.bounds(topic, queue_id)
         status, following = _place(offset, low, high)
@@ -344,8 +356,6 @@ class StoreReader:
         if isinstance(known.files, BatchQueueFiles):
             units = batch_units(known.files)
         else:
-            if message_filter is None and get_together(known.files, window, self._limits, result, most):
-                return result
             if known.files.segments.find(offset * UNIT_SIZE) is None:
                 per_file = known.files.segments.segment_size // UNIT_SIZE
                 result.status = GetMessageStatus.OFFSET_FOUND_NULL

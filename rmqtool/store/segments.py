@@ -44,18 +44,25 @@ class OpenFiles:
 
     def __init__(self, most: int = _OPEN_FILES) -> None:
         self._most = most
+        # The last answer, which is often the next one.
+        self._last: tuple[Segment, ReadableFile] | None = None
         self._open: OrderedDict[tuple[int, str], ReadableFile] = OrderedDict()
 
     def open(self, segment: Segment) -> ReadableFile:
         """Return the open file of a segment. It is closed when enough others were opened after it."""
+        last = self._last
+        if last is not None and last[0] is segment:
+            return last[1]
         key = (id(segment.filesystem), segment.path)
         file = self._open.pop(key, None) or segment.filesystem.open_read(segment.path)
         self._open[key] = file
         if len(self._open) > self._most:
             self._open.popitem(last=False)[1].close()
+        self._last = segment, file
         return file
 
     def close(self) -> None:
+        self._last = None
         while self._open:
             self._open.popitem()[1].close()
 

@@ -1,4 +1,4 @@
-"""What our recovery, a get and an open cost beside the real store, measured in turns, and in memory."""
+"""What our recovery and an open cost beside the real store, measured in turns, and in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.bench.large_store import write_large_store
-from tests.bench.peer.__main__ import LIKE_A_PRODUCER, PRETOUCHED
+from tests.bench.peer.__main__ import LIKE_A_PRODUCER
 from tests.bench.peer.build import build, peer, work
 from tests.bench.test_engine import NOISE, real_classes, run
 from tests.support.stores import FIXTURES
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.bench
 
 RUNS = 3
 # How much of the real 4.9.8's speed is asked for, by processor time of both, less the machine's own noise.
-RECOVERY_SHARE, GET_SHARE = 0.7 * NOISE, 0.3 * NOISE
+RECOVERY_SHARE = 0.7 * NOISE
 MOST_GROWTH = 1.3
 VERSION = "4.9.8"
 MESSAGES = 200_000
@@ -54,31 +54,6 @@ memory = int(peak.split()[1]) / 1024
 print(json.dumps([report.messages, time.monotonic() - start, time.process_time() - processor, memory]))
 """
 
-
-_GET = """
-import json, sys, time
-from pathlib import Path
-from rmqtool.config import Version
-from rmqtool.engine.store import MessageStore
-from rmqtool.formats.commit_log import Message, decode_record
-from tests.support.recovered import setup_for
-best = None
-with MessageStore.open(setup_for(Path(sys.argv[1]), Version.V4_9)) as store:
-    for _ in range(3):
-        start, seen = time.process_time(), 0
-        for queue in store.queues():
-            offset = 0
-            while offset < queue.max_offset:
-                got = store.reader.get(*queue.key, offset)
-                for one in got.messages:
-                    found = decode_record(one.data)
-                assert type(found) is Message
-                seen += len(got.messages)
-                offset = got.next_begin_offset
-        spent = (time.process_time() - start) / seen
-        best = spent if best is None else min(best, spent)
-print(json.dumps([seen, best]))
-"""
 _OPEN = """
 import json, sys, time
 from pathlib import Path
@@ -175,25 +150,6 @@ def test_memory_of_a_recovery_is_flat(tmp_path: Path, capsys: pytest.CaptureFixt
     with capsys.disabled():
         print(f"\nmemory of a recovery: {most:.0f} MiB, {most / least:.2f} of that of a log of an eighth")
     assert most / least <= MOST_GROWTH
-
-
-def test_a_get_with_decoding_beside_the_real_store(
-    written: Callable[[int], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Every queue from its first message to its last, 32 at a time."""
-    root = written(100)
-    mine, peers = [], []
-    for _ in range(RUNS):
-        words = ["get", str(root), "--warm", "1", "--reps", "2", "--modes", "decode"]
-        peers.append(run(peer(VERSION, *words, settings=PRETOUCHED))["modes.decode.cpu_ns_msg"] / 1000)
-        seen, spent = measured(_GET, root)
-        assert seen == MESSAGES
-        mine.append(spent * 1e6)
-    share = min(peers) / min(mine)
-    with capsys.disabled():
-        print(f"\nget and decode: {min(mine):.2f} us a message, {VERSION} {min(peers):.2f}: {share:.2f} of its speed")
-        print(f"  wanted {GET_SHARE / NOISE}")
-    assert share >= GET_SHARE
 
 
 def test_a_clean_store_is_open_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

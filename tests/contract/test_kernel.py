@@ -54,7 +54,8 @@ def test_real_stores(name: str, store: Callable[[str], Path], comparison: Compar
             comparison.look(damage(rng, data[at : at + 20_000]), segment.base_offset + at)
             comparison.look(damage(rng, data[:8_000]), segment.base_offset)
     seen = comparison.seen
-    assert all(seen[what] for what in ("starts", "rows", "messages", "lines", "encoded", "units"))
+    compared = ("starts", "rows", "messages", "fields of records", "spans", "lines", "encoded", "units")
+    assert all(seen[what] for what in compared)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -405,7 +406,12 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "fields that are no dict": ("typed_fields", ([], {}), TypeError),
     "a type that is no tuple": ("typed_fields", ({"a": "b"}, {"a": 1}), TypeError),
     "a type without a number": ("typed_fields", ({"a": "b"}, {"a": ("a", "b")}), TypeError),
-    "no tuple": ("decoder", (int, None), TypeError),
+    "no tuple": ("decoder", (int, (), None), TypeError),
+    "no tuple of many": ("decoder_of_many", (int, (), None), TypeError),
+    "no such field": ("decoder", (tuple, (0, 24), None), ValueError),
+    "a field before the first": ("decoder_of_many", (tuple, (-1,), None), ValueError),
+    "half a queue entry": ("span", (bytes(30), LONGS), ValueError),
+    "few places": ("span", (bytes(40), LONGS[:1]), ValueError),
     "names": ("text_maker", ((1,), True, None), TypeError),
     "columns": ("encode_slab", ([b""], [], (0,) * 9, [bytes(8)], [bytes(8)], 0, LONGS[:1]), ValueError),
     "queue number in a slab": (
@@ -436,11 +442,13 @@ def test_messages_do_not_pile_up() -> None:
     """What a decoder and a text maker hand out is counted right: the memory stays what it is."""
     assert NATIVE is not None
     code = (
-        "import sys, resource\n"
+        "import array, sys, resource\n"
         "from rmqtool import kernel\n"
         "from rmqtool.formats.commit_log import Message\n"
         "from tests.support.builders import EXAMPLE_A\n"
-        "decode = kernel.NATIVE.decoder(Message, print)\n"
+        "decode = kernel.NATIVE.decoder(Message, tuple(range(20)), print)\n"
+        "many = kernel.NATIVE.decoder_of_many(tuple, tuple(range(24)), lambda *_: None)\n"
+        "places = array.array('q', [0, 1])\n"
         "text = kernel.NATIVE.text_maker(('a',), True, print)\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         f"header = {HEADER_WITH_ALL!r}\n"
@@ -449,6 +457,7 @@ def test_messages_do_not_pile_up() -> None:
         "        kernel.NATIVE.json_header(header, 0, len(header) - _ % 2, 9)\n"
         "        kernel.NATIVE.typed_fields({'a': '1' if _ % 3 else 'x', 'b': 'c'}, {'a': ('a', 1), 'b': ('b', 0)})\n"
         "        kernel.NATIVE.header_fields(b'\\0\\1a\\0\\0\\0\\1b\\0', 0, 8 + _ % 2, 9)\n"
+        "        many(EXAMPLE_A, places); kernel.NATIVE.decoder_of_many(tuple, (1,), print)\n"
         "        decode(EXAMPLE_A); text({'a': 'b'}); kernel.NATIVE.text_maker(('a',), True, print)\n"
         "    before = before if round > 1 else peak()\n"
         "print(peak() - before)\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
+from array import array
 from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,10 @@ import numpy as np
 
 from rmqtool import kernel
 from rmqtool.columns import table
+from rmqtool.engine.get import find_span
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import SysFlag
-from rmqtool.formats.commit_log import Message, check_record
+from rmqtool.formats.commit_log import FIELDS, Message, check_record
 from rmqtool.formats.commit_log import decode_record_in_python as decode_record
 from rmqtool.formats.dispatch import DispatchRules, has_queue_unit, iter_index_texts, queue_entries, tags_code
 from rmqtool.formats.index import key_hash
@@ -49,7 +51,9 @@ class Comparison:
     def __init__(self, native: Kernel) -> None:
         self.kernel = native
         self.seen: Counter[str] = Counter()
-        self.decode = native.decoder(Message, decode_record)
+        whole = tuple(range(len(Message._fields)))
+        self.decode = native.decoder(Message, whole, decode_record)
+        self.decode_many = native.decoder_of_many(Message, whole, decode_record)
 
     def look(self, data: bytes, base: int = 0) -> None:
         """Compare everything about ``data``, whose byte 0 is at ``base`` of a log."""
@@ -60,6 +64,8 @@ class Comparison:
         # The walk does not look at what is inside; records it names may be none.
         self._decode(data, base, starts)
         self._decode_one(data, starts)
+        self._decode_many(data, starts)
+        self._span(data)
         offsets = np.array(list(messages), np.int64)
         self._dispatch(data, offsets, list(messages.values()), DispatchRules())
         self._dispatch_one(data, messages, DispatchRules())
@@ -178,6 +184,36 @@ class Comparison:
                 if isinstance(found, Message):
                     assert [*map(type, found)] == [*map(type, expected)]
                     self.seen["messages"] += 1
+
+    def _decode_many(self, data: bytes, offsets: list[int]) -> None:
+        """Compare messages, and every field by itself, at the starts and where none is."""
+        wanted = array("q", [*offsets[:50], -1, 1, len(data), len(data) + 1, -(1 << 63), (1 << 63) - 1])
+        expected = [decode_record(data, at) for at in wanted]
+        found = self.decode_many(data, wanted)
+        assert (found, [*map(type, found)]) == (expected, [*map(type, expected)])
+        declined: list[int] = []
+        read = self.kernel.decoder_of_many(tuple, tuple(range(len(FIELDS))), lambda _, at: declined.append(at))
+        for message, fields in zip(expected, read(data, wanted), strict=True):
+            if fields is not None:
+                assert fields == tuple(getattr(message, name) for name in FIELDS)
+                self.seen["fields of records"] += len(fields)
+            elif isinstance(message, Message):
+                texts = message.raw_topic + message.raw_properties
+                assert not is_text(texts), "fields were declined that are plain"
+        assert declined == [at for at in wanted if at in set(declined)]
+
+    def _span(self, data: bytes) -> None:
+        """Compare the range of the log that queue entries are in, for entries and for noise."""
+        units = [unit.tobytes() for unit in np.frombuffer(data, np.uint8)[: len(data) // 20 * 20].reshape(-1, 20)[:64]]
+        sound = [struct.pack(">qiq", number * 300, 90 + number, 0) for number in range(len(units) % 9)]
+        for entries in (b"".join(units), b"".join(sound), b"".join(sound[1:] + sound[:1]), b"".join(sound + units[:1])):
+            ours, theirs = (array("q", bytes(8 * (len(entries) // 20))) for _ in range(2))
+            expected = find_span(entries, theirs) if entries else None
+            found = self.kernel.span(entries, ours)
+            assert found == expected
+            if found is not None:
+                assert ours == theirs
+                self.seen["spans"] += 1
 
     def _dispatch(self, data: bytes, offsets: Any, messages: list[Message], rules: DispatchRules) -> None:
         count, most_keys = len(offsets), sum(len(message.raw_properties) for message in messages) + 2 * len(messages)

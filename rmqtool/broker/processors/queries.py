@@ -6,7 +6,7 @@ Upstream: ``ConsumerManageProcessor``, ``AdminBrokerProcessor``, ``QueryMessageP
 from __future__ import annotations
 
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.answers import NO_MESSAGE_AT, NO_MESSAGE_FOUND, NO_OFFSET, answer, refuse
 from rmqtool.remoting.command import RemotingCommand
@@ -98,8 +98,8 @@ def earliest_time(broker: Broker, asked: Asked) -> RemotingCommand:
 def stored_at(broker: Broker, topic: str, queue_id: int, queue_offset: int) -> int:
     """Return when the message at an offset was stored, -1 without such a message."""
     got = broker.store.reader.get(topic, queue_id, queue_offset, 1)
-    record = decode_record(got.messages[0].data) if got.messages else None
-    return record.store_timestamp if isinstance(record, Message) else -1
+    record = next(iter(got.fields("store_timestamp")), None)
+    return -1 if record is None else int(record[0])
 
 
 def query_message(broker: Broker, asked: Asked) -> RemotingCommand:

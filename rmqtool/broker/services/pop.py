@@ -25,7 +25,7 @@ from rmqtool.engine.get import GetMessageStatus, MessageFilter
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
-from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.config_files import dialect_of
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import PopId, PopReceipt, PopTag, encode_pop_id
@@ -117,7 +117,7 @@ class Pops:
         if got.status in _MOVED:
             offset = got.next_begin_offset
             got = self._store.reader.get(topic, queue_id, offset, most, message_filter)
-        records = [record for one in got.messages if isinstance(record := decode_record(one.data), Message)]
+        records = [record for record in got.decoded() if isinstance(record, Message)]
         if records:
             offsets = [one.queue_offset for one in got.messages]
             if not self._put_check_point(group, place, offsets, (offset, now, invisible)).is_ok:
@@ -279,8 +279,7 @@ class Revival:
         reached = 0
         while True:
             got = self._store.reader.get(self._topic, queue_id, offset, _AT_ONCE)
-            for one in got.messages:
-                record = decode_record(one.data)
+            for one, record in zip(got.messages, got.decoded(), strict=True):
                 if isinstance(record, Message):
                     self._join(found, record, one.queue_offset)
                     reached = max(reached, int(record.properties.get(TIMER_DELIVER_MS) or 0))
@@ -316,7 +315,7 @@ class Revival:
             if offset in check_point.acked or bits >> index & 1:
                 continue
             got = self._store.reader.get(body["t"], body["q"], offset, 1)
-            record = decode_record(got.messages[0].data) if got.messages else None
+            record = got.decoded()[0] if got.messages else None
             if not isinstance(record, Message) or got.messages[0].queue_offset != offset:
                 continue
             ticket = self._store.put(self._made(record, body))

@@ -32,7 +32,7 @@ from rmqtool.engine.message import NewMessage, PutStatus
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.codes import TransactionType
-from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.properties import BUILT_BINS
 from rmqtool.formats.property_names import (
@@ -478,8 +478,7 @@ class TransactionCheck:
         decided.last_born = None
         if not got.messages and got.status not in _NOTHING_NEW and got.next_begin_offset != decided.next_offset:
             self._offsets.commit_offset(TRANS_GROUP, OP_HALF_TOPIC, queue_id, got.next_begin_offset)
-        for one in got.messages:
-            op = decode_record(one.data)
+        for one, op in zip(got.messages, got.decoded(), strict=True):
             if not isinstance(op, Message):
                 continue
             decided.last_born = op.born_timestamp
@@ -498,5 +497,5 @@ class TransactionCheck:
 
 
 def _first(got: GetMessageResult) -> Message | None:
-    found = decode_record(got.messages[0].data) if got.messages else None
+    found = got.decoded()[0] if got.messages else None
     return found if isinstance(found, Message) else None

@@ -8,10 +8,12 @@ import pytest
 
 from rmqtool.config import Version
 from rmqtool.engine import reader
-from rmqtool.engine.get import GetMessageStatus, SqlFilter, TagFilter
+from rmqtool.engine.get import GetMessageResult, GetMessageStatus, Got, SqlFilter, TagFilter
 from rmqtool.engine.store import MessageStore
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
+from rmqtool.formats.commit_log import decode_record_in_python
+from rmqtool.formats.flaws import Flaw
 from rmqtool.store.time_search import Boundary
 from tests.support.engine_stores import SEGMENT, a_message, clock_of, small_store, units
 
@@ -217,8 +219,40 @@ def test_together_or_one_by_one_is_the_same_answer(
         for offset in range(-1, 33)
         for most in (-1, 0, 1, 2, 7, 32, 64)
     ]
-    together = [store.reader.get(*words) for words in asked]
+    together = [all_of(store.reader.get(*words)) for words in asked]
     monkeypatch.setattr(reader, "get_together", lambda *_: False)
-    assert together == [store.reader.get(*words) for words in asked]
-    assert max(len(answer.messages) for answer in together) == most_found
+    assert together == [all_of(store.reader.get(*words)) for words in asked]
+    assert max(len(answer[0]) for answer in together) == most_found
     store.close()
+
+
+NAMES = ("queue_offset", "tags", "keys", "uniq_key", "topic", "raw_body")
+
+
+def all_of(answer: GetMessageResult) -> tuple[list[Got], object]:
+    """Everything that an answer says; what is decoded in place is what each record by itself decodes to."""
+    decoded, fields = answer.decoded(), answer.fields(*NAMES)
+    assert decoded == [decode_record_in_python(one.data) for one in answer.messages]
+    assert fields == [tuple(getattr(message, name) for name in NAMES) for message in decoded]
+    numbers = (answer.next_begin_offset, answer.min_offset, answer.max_offset, answer.size, answer.count)
+    return answer.messages, (answer.status, answer.suggest_pulling_from_slave, numbers)
+
+
+@pytest.mark.parametrize("is_together", [True, False])
+def test_a_damaged_record_is_named_among_the_others(is_together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers do not check what they return: the caller gets the flaw in its place."""
+    store = small_store(Version.V4_9)
+    for number in range(3):
+        store.put(a_message(number, "T", 0))
+    store.dispatch_now()
+    offset = store.reader.get("T", 0, 1, 1).messages[0].physical_offset
+    file = store.setup.files.open_write(f"commitlog/{0:020d}")
+    file.pwrite(b"\xff\xff\xff\xff", offset + 4)
+    if not is_together:
+        monkeypatch.setattr(reader, "get_together", lambda *_: False)
+    answer = store.reader.get("T", 0, 0)
+    flaw = answer.decoded()[1]
+    assert isinstance(flaw, Flaw)
+    assert (flaw.code, flaw.at) == ("CL-MAGIC", 0)
+    assert answer.fields("queue_offset") == [(0,), None, (2,)]
+    store.abandon()
