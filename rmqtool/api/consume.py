@@ -15,7 +15,7 @@ from rmqtool.api.group import Opened, change_words, look_for_queues, open_group_
 from rmqtool.api.shapes import MESSAGE_FIELDS
 from rmqtool.api.store import Place, store_of
 from rmqtool.api.wanted import Json, Working, effort_of, require_known, wanted_of
-from rmqtool.errors import Exit, Interrupted, UsageError
+from rmqtool.errors import Exit, Interrupted, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Message
@@ -194,6 +194,7 @@ class _Run:
     def iter_events(self) -> Iterator[Event]:
         """Start the members, share the queues among them, yield the events, and end the members."""
         consumer, clients = self.opened.consumer, self.opened.asked.client_ids
+        yield from (f"{error.message}: this queue is not consumed" for error in self.opened.unread)
         for number, client in enumerate(clients, 1):
             yield from change_words(self.opened, f"member {number} joined", consumer.join(client))
         ended: Interrupted | None = None
@@ -206,6 +207,8 @@ class _Run:
             for number, client in enumerate(clients if len(clients) > 1 else (), 1):
                 left += change_words(self.opened, f"member {number} left", consumer.leave(client))
         yield from left
+        if self.opened.unread:
+            self.found.status = worst(self.found.status, Exit.SKIPPED)
         if ended is not None:
             raise ended
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.errors import NotFound
 from rmqtool.times import now_ms, parse_time, parse_zone
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rmqtool.broker.consumer.progress import LocalOffsets, Progress, ReachedProgress, Start
     from rmqtool.broker.consumer.rebalance import Change
     from rmqtool.broker.offsets import ConsumerOffsets
+    from rmqtool.errors import ReadFailed
     from rmqtool.files.filesystem import Closable, Status
     from rmqtool.formats.message_queue import MessageQueue
     from rmqtool.log.select import Selection
@@ -44,6 +46,16 @@ class Opened:
         """All queues of the group."""
         topics = self.consumer.how.subscriptions
         return [queue for topic in topics for queue in self.known.queues_of(topic, self.asked.queue_id)]
+
+    @property
+    def unread(self) -> list[ReadFailed]:
+        """The errors of the group's queues that cannot be read; the others are consumed."""
+        return [
+            error
+            for queue, error in self.known.unread.items()
+            if queue is None
+            or (queue[0] in self.consumer.how.subscriptions and self.asked.queue_id in (None, queue[1]))
+        ]
 
 
 def parse_start(text: str | None, group: str, zone: str, *, keeps: bool) -> Start:
@@ -85,12 +97,21 @@ def open_group_of(store: Store, asked: Asked, *, serves: bool, follows: bool) ->
         broker_side = _back(asked, stored, offsets, held, stack) if serves and held is not None else None
         if broker_side is not None:
             configs.topics.setdefault(*broker_side.retry_topic)
-        known = Known(configs.topics, stored.queues(), [*configs.offsets], stored.store.config)
+        known = Known(configs.topics, stored.queues(), [*configs.offsets], stored.store.config, stored.unread)
         refuse_reading(asked.group, stored.store.config, configs.groups)
         progress = group_progress(asked, known, stored, offsets)
-        consumer = open_group(asked, known, stored, progress, SystemClock(), *_send_back(broker_side, follows=follows))
+        try:
+            consumer = open_group(
+                asked, known, stored, progress, SystemClock(), *_send_back(broker_side, follows=follows)
+            )
+        except NotFound as error:
+            # The topic or group may be in what cannot be read.
+            raise known.unread.get(None, error) from error
+        opened = Opened(asked, stored, known, progress, consumer, broker_side)
+        if opened.unread and (asked.keeps or asked.queue_id is not None):
+            raise opened.unread[0]
         _register(asked, stored.store, held, broker_side)
-        yield Opened(asked, stored, known, progress, consumer, broker_side)
+        yield opened
 
 
 def _register(asked: Asked, store: OpenStore, held: Closable | None, broker_side: BrokerSide | None) -> None:

@@ -73,7 +73,9 @@ def glance(store: Place, view: str | None = None, *, group: str | None = None, *
         said: list[Said] = []
         if view is not None:
             rows = list(_kept(_rows(View(view), found, overview), group, which))
-            said = list(_said(found, overview, group, which))
+            unread = [one for one in overview.findings if one.code in UNREAD]
+            said = [Said(f"{one.file} is not in the answer: {one.message}", Exit.SKIPPED) for one in unread]
+            said += _said(found, overview, group, which)
         own = frozenset(filter(is_own_group, overview.groups))
         return Glance(found.root, overview.as_json(), overview.findings, rows, own, said, overview.missing)
 

@@ -108,7 +108,8 @@ def count(store: Place, how: How, work: Working | None = None, **which: Unpack[W
             answer.is_unmatched, answer.there = True, count_there(found, wanted)
         if how.get("charts"):
             answer.charts = _charts(found, selection, effort, wish)
-        answer.unknown, answer.unread = unknown, unread_configs(found)
+        answer.unknown = unknown
+        answer.unread += unread_configs(found)
         return answer
 
 
@@ -141,7 +142,8 @@ def _count(store: Store, selection: Selection, effort: Effort, wish: Wish, how: 
 
 
 def _counted(store: Store, found: Statistics) -> Counted:
-    return Counted(store.root, found.as_json(), found.by, found.messages, bool(found.damages))
+    unread = [Said(f"the count lacks a queue: {error.message}", Exit.SKIPPED) for error in found.unread]
+    return Counted(store.root, found.as_json(), found.by, found.messages, bool(found.damages), unread=unread)
 
 
 def _statistics(store: Store, selection: Selection, effort: Effort, wish: Wish, report: str | None) -> Statistics:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rmqtool.files.filesystem import ReadableFileSystem
 
 _OWNER = "run the command as the owner of the store, or as root"
-_DISK = "read the kernel log: the disk may be failing; copy everything readable first"
+DISK_FAILS = "the disk may be failing (see the kernel log): rmqtool copy STORE NEW --salvage copies what can be read"
 _SPACE = "free some space on that file system, then run the command again"
 _DESCRIPTORS = "raise the limit of open files (ulimit -n), then run the command again"
 _LINK = "a link inside a store is not followed: name the directory it points to instead"
@@ -20,7 +20,7 @@ _LINK = "a link inside a store is not followed: name the directory it points to 
 _HINTS = {
     errno.EACCES: _OWNER,
     errno.EPERM: _OWNER,
-    errno.EIO: _DISK,
+    errno.EIO: DISK_FAILS,
     errno.EROFS: "the file system is mounted read-only: read the kernel log for the reason",
     errno.ENOSPC: _SPACE,
     errno.EDQUOT: _SPACE,

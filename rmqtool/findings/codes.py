@@ -65,7 +65,7 @@ _APPLY = "rmqtool repair {store} --apply"
 _MEND = "rmqtool repair {store} --apply --allow primary"
 _CONFIG = "rmqtool repair {store} config offsets --apply --allow state"
 _TIMERS = "rmqtool repair {store} timers"
-_SALVAGE = "rmqtool copy {store} {store}.new --salvage"
+SALVAGE = "rmqtool copy {store} {store}.new --salvage"
 _LOST = "none; the original value cannot be restored (rmqtool cat shows the message as it is now)"
 _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
 
@@ -112,7 +112,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A segment of the commit log is missing between two others.",
         "its messages are lost; queue entries point into the gap and consumers skip it",
-        _SALVAGE,
+        SALVAGE,
         (
             "[BUG]The mappedFile queue's data is damaged, the adjacent mappedFile's offset don't match. "
             "pre file {}, cur file {}  (5.x)",
@@ -602,7 +602,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "The bytes at an entry boundary of a DLedger file do not start with an entry magic.",
         "the group cuts its log here and copies it from another member, if there is one",
-        _SALVAGE,
+        SALVAGE,
         (),
         ("all: the DLedger library checks the last files at a start, and cuts its log at the first bad entry",),
     ),
@@ -611,7 +611,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "The sizes of a DLedger entry do not add up.",
         "the group cuts its log here and copies it from another member, if there is one",
-        _SALVAGE,
+        SALVAGE,
         (),
         ("all: the DLedger library checks the last files at a start, and cuts its log at the first bad entry",),
     ),
@@ -629,7 +629,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "The DLedger index does not match the entries of the data files, or the entries are out of order.",
         "the library rebuilds the index, or refuses to start",
-        _SALVAGE,
+        SALVAGE,
         (),
         ("all: the DLedger library compares the last files of both, and rebuilds the index from the data",),
     ),
@@ -647,7 +647,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "RocksDB cannot open a database of the store.",
         _REFUSED,
-        _SALVAGE,
+        SALVAGE,
         (),
         ("5.x: fails to start, with RocksDB's own error",),
     ),
@@ -656,7 +656,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "A row of a RocksDB database does not parse.",
         "a broker fails when it reads the row",
-        _SALVAGE,
+        SALVAGE,
         (),
         ("5.x: reads the row as it is, when it is needed",),
     ),

@@ -94,9 +94,10 @@ def find_log_end(log: SegmentQueue, queues: Iterable[ConsumeQueueFiles], *, dled
 def _is_readable(queue: ConsumeQueueFiles) -> bool:
     """Return whether both ends of a queue can be read. The other queues lead to the same end of the log."""
     try:
-        return (queue.first_offset, queue.last_unit) is not None
+        queue.require_ends()
     except ReadFailed:
         return False
+    return True
 
 
 def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> list[_Unit]:

@@ -23,7 +23,7 @@ from rmqtool.audit.due import UNIT, Units
 from rmqtool.audit.queues import QueueUnits, find_tags_code
 from rmqtool.columns.gather import Ints
 from rmqtool.columns.records import decode_records
-from rmqtool.errors import UsageError
+from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.formats import paths
 from rmqtool.formats.codes import MAX_EXT_ADDRESS
@@ -73,21 +73,32 @@ def has_queues(store: Store) -> bool:
     return store.has_file_queues or has_database_queues(store)
 
 
-def open_streams(store: Store, source: QueueSource, topics: TopicPatterns) -> dict[Queue, UnitStream]:
-    """Return the entries of each wanted queue."""
+def source_of(store: Store, source: QueueSource) -> QueueSource:
+    """Return where the queues of a store are read from."""
     if source is QueueSource.AUTO:
-        source = QueueSource.ROCKSDB if has_database_queues(store) and not store.has_file_queues else QueueSource.FILE
+        return QueueSource.ROCKSDB if has_database_queues(store) and not store.has_file_queues else QueueSource.FILE
+    return source
+
+
+def open_streams(
+    store: Store, source: QueueSource, topics: TopicPatterns, unread: dict[Queue, ReadFailed]
+) -> dict[Queue, UnitStream]:
+    """Return the entries of each wanted queue; queues in files that cannot be read are added to ``unread``."""
+    source = source_of(store, source)
     if source is QueueSource.ROCKSDB and not has_database_queues(store):
         raise UsageError(f"{store.root} has no RocksDB queues", hint=f"they would be in {paths.CONSUME_QUEUE}/")
-    return _of_database(store, topics) if source is QueueSource.ROCKSDB else _of_files(store, topics)
+    return _of_database(store, topics) if source is QueueSource.ROCKSDB else _of_files(store, topics, unread)
 
 
-def _of_files(store: Store, topics: TopicPatterns) -> dict[Queue, UnitStream]:
+def _of_files(store: Store, topics: TopicPatterns, unread: dict[Queue, ReadFailed]) -> dict[Queue, UnitStream]:
     found: dict[Queue, UnitStream] = {}
     exts = store.listing.queues(FileKind.CONSUME_QUEUE_EXT)
     for queue, segments in store.listing.queues(FileKind.CONSUME_QUEUE).items():
         if topics.matches(queue.topic):
-            found[queue.topic, queue.queue_id] = UnitStream(_FileUnits(queue, segments, exts.get(queue)))
+            try:
+                found[queue.topic, queue.queue_id] = UnitStream(_FileUnits(queue, segments, exts.get(queue)))
+            except ReadFailed as error:
+                unread[queue.topic, queue.queue_id] = error
     for queue, segments in store.listing.queues(FileKind.BATCH_CONSUME_QUEUE).items():
         if topics.matches(queue.topic):
             held = _new_columns()
@@ -214,6 +225,8 @@ class Differences:
     messages: list[int] = field(default_factory=lambda: [0, 0])
     damages: tuple[list[Damage], list[Damage]] = field(default_factory=lambda: ([], []))
     notes: list[str] = field(default_factory=list)
+    # Whether queues could not be read.
+    unread: bool = False
 
     def count(self, kind: Kind) -> int:
         """Return how many messages differ in this way."""
@@ -227,7 +240,7 @@ class Differences:
     @property
     def complete(self) -> bool:
         """Whether everything was compared. Damage that both sides have alike hides no difference."""
-        return self.damages[0] == self.damages[1]
+        return self.damages[0] == self.damages[1] and not self.unread
 
     def ranges(self) -> list[ByteRange]:
         """Return the bytes of the log that differ, in order, adjacent ones joined."""
@@ -249,6 +262,7 @@ class Side:
         self.source = source
         self.numbers = numbers
         self.damages: list[Damage] = []
+        self.unread: dict[Queue, ReadFailed] = {}
         self.digests: dict[Queue, tuple[int, str]] = {}
         self.messages = 0
 
@@ -265,11 +279,12 @@ class Side:
         for piece in self._pieces(effort):
             yield join.take(piece)
         yield join.finish()
+        self.unread |= join.unread
         self.digests = {queue: (join.messages[queue], found.hexdigest()) for queue, found in join.hashes.items()}
         self.messages = sum(join.messages.values())
 
     def _join(self) -> QueueJoin:
-        streams = open_streams(self.store, self.source, self.options.topics)
+        streams = open_streams(self.store, self.source, self.options.topics, self.unread)
         for queue in streams:
             self.numbers.setdefault(queue, len(self.numbers))
         return QueueJoin(streams, self.numbers, range(self.store.commit_log.min_offset, self._end), self._read)
@@ -305,32 +320,51 @@ def _sense(by: By) -> Sense:
 
 
 def compare_stores(a: Store, b: Store, options: DiffOptions, effort: Effort) -> Differences:
-    options, notes = _settled(a, b, options)
+    options, notes, is_whole = _settled(a, b, options)
     numbers: dict[Queue, int] = {}
     sides = [Side(store, options, source, numbers) for store, source in zip((a, b), options.sources, strict=True)]
     sums = [_sum(side, effort) for side in sides]
-    found = Differences(options.by, notes=notes)
+    unread = sides[0].unread | sides[1].unread
+    notes += [f"{error.message}: this queue is not compared" for error in unread.values()]
+    found = Differences(options.by, notes=notes, unread=bool(unread) or not is_whole)
     found.damages = (list(sides[0].damages), list(sides[1].damages))
     found.messages = [side.messages for side in sides]
-    found.digests = list(_queue_digests(sides[0].digests, sides[1].digests))
+    found.digests = [one for one in _queue_digests(sides[0].digests, sides[1].digests) if one[:2] not in unread]
     queues = {number: queue for queue, number in numbers.items()}
     for wanted in passes(*sums):
         kept = [_keep(side, effort, wanted) for side in sides]
-        found.rows += _rows(kept[0], kept[1], queues)
+        found.rows += [row for row in _rows(kept[0], kept[1], queues) if row.queue not in unread]
     if options.by is By.LOG:
         found.rows += _other_bytes(a, b, found.damages)
     found.rows.sort(key=lambda row: (row.queue or ("", -1), row.queue_offset, max(row.place_a, row.place_b)))
     return found
 
 
-def _settled(a: Store, b: Store, options: DiffOptions) -> tuple[DiffOptions, list[str]]:
-    """Return how the stores can be compared, and notes about it: without queues, by message."""
+def _settled(a: Store, b: Store, options: DiffOptions) -> tuple[DiffOptions, list[str], bool]:
+    """Return how the stores can be compared, notes about it, and whether that is all that was asked.
+
+    Without queues, or where a database of them cannot be read, the messages of the logs are compared.
+    """
     if options.by is not By.QUEUE:
-        return options, []
+        return options, [], True
     without = [store.root for store in (a, b) if not has_queues(store)]
+    by_message = replace(options, by=By.MESSAGE)
     if len(without) == 2:
-        return replace(options, by=By.MESSAGE), ["neither store has queues: the messages of their logs are compared"]
-    return options, [f"{root} has no queues" for root in without]
+        return by_message, ["neither store has queues: the messages of their logs are compared"], True
+    for store, source in zip((a, b), options.sources, strict=True):
+        try:
+            _require_database(store, source)
+        except ReadFailed as error:
+            return by_message, [f"{error.message}: the messages of the logs are compared"], False
+    return options, [f"{root} has no queues" for root in without], True
+
+
+def _require_database(store: Store, source: QueueSource) -> None:
+    """Raise ``ReadFailed`` if queues are needed from a database that cannot be read."""
+    if source_of(store, source) is QueueSource.ROCKSDB and has_database_queues(store):
+        with open_database(store, paths.CONSUME_QUEUE) as database:
+            for _ in database.iter_rows("default"):
+                pass
 
 
 def _other_bytes(a: Store, b: Store, damages: tuple[list[Damage], list[Damage]]) -> Iterator[Difference]:
@@ -513,6 +547,7 @@ class QueueJoin:
         self._numbers = numbers
         self._log = log
         self._read = read
+        self.unread: dict[Queue, ReadFailed] = {}
         self.hashes = {queue: hashlib.sha256() for queue in streams}
         self.messages = dict.fromkeys(streams, 0)
 
@@ -525,11 +560,15 @@ class QueueJoin:
         return self._items(_FAR, None)
 
     def _items(self, below: int, digests: Digests | None) -> Items:
-        return join_items(
-            self._item_of(queue, offsets, units, digests)
-            for queue, stream in self._streams.items()
-            for offsets, units in stream.take(below)
-        )
+        return join_items(self._iter_items(below, digests))
+
+    def _iter_items(self, below: int, digests: Digests | None) -> Iterator[Items]:
+        for queue, stream in self._streams.items():
+            try:
+                for offsets, units in stream.take(below):
+                    yield self._item_of(queue, offsets, units, digests)
+            except ReadFailed as error:
+                self.unread[queue] = error
 
     def _item_of(self, queue: Queue, offsets: Ints, units: Units, digests: Digests | None) -> Items:
         sizes, places = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)

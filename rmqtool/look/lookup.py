@@ -246,7 +246,10 @@ class Lookup:
         times = self._times()
         exact = self.wanted.topics.exact
         queues = [queue for queue in times.bounds if self.wanted.allows_queue(*queue)]
-        if exact is not None and self.wanted.queue_id is not None and not queues:
+        for unread, error in times.unread.items():
+            if unread is None or self.wanted.allows_queue(*unread):
+                log.miss_unread(error)
+        if exact is not None and self.wanted.queue_id is not None and not queues and not log.unread:
             queues = [QueueId(exact, self.wanted.queue_id)]
             answer.reasons.append(f"there is no queue {exact}/{self.wanted.queue_id}: a broker makes it and answers 0")
             answer.near += near_topics(self.store, exact)

@@ -197,9 +197,12 @@ def read_overview(store: Store) -> Overview:
     end = attempts.get(lambda: find_log_end(log, queues, dledger=dledger), nowhere)
     none: dict[QueueId, QueueBounds] = {}
     bounds = attempts.get(lambda: dict(iter_file_bounds(store, queues, end)), none)
+    files = {queue.queue for queue in simple_queues(store)} - bounds.keys()
+    in_database: dict[QueueId, QueueBounds] | None = {}
     missing: OptionalMissing | None = None
     try:
-        bounds = bounds | attempts.get(lambda: read_database_bounds(store), none)
+        in_database = attempts.get(lambda: read_database_bounds(store), None)
+        bounds = bounds | (in_database or {})
         configs = attempts.get(lambda: read_configs(store, tolerant=True), Configs())
     except OptionalMissing as error:
         missing, configs = error, Configs()
@@ -223,7 +226,7 @@ def read_overview(store: Store) -> Overview:
         topics=_topics(configs, bounds),
         index=list(_index_files(store, attempts)),
         checkpoint=attempts.get(lambda: _checkpoint(store), None),
-        groups=_groups(configs, bounds),
+        groups=_groups(configs, bounds, lambda queue: queue in files or (queue not in bounds and in_database is None)),
         findings=[*store.config.findings, *iter_strangers(store), *configs.findings],
         disk=read_disk_use(store),
         missing=missing,
@@ -234,7 +237,8 @@ def read_overview(store: Store) -> Overview:
 
 def _is_readable(queue: ConsumeQueueFiles) -> bool:
     """Return True for a queue whose first and last entries can be read; raise ``ReadFailed`` for others."""
-    return (queue.first_offset, queue.last_unit, queue.max_offset) is not None
+    queue.require_ends()
+    return True
 
 
 def _lock_state(store: Store) -> LockState | None:
@@ -271,12 +275,18 @@ def _configured_queues(configs: Configs, topic: str) -> int | None:
     return max((count for count in counts if isinstance(count, int)), default=None)
 
 
-def _groups(configs: Configs, bounds: dict[QueueId, QueueBounds]) -> dict[str, dict[str, dict[int, GroupQueue]]]:
+def _groups(
+    configs: Configs, bounds: dict[QueueId, QueueBounds], is_unread: Callable[[QueueId], bool]
+) -> dict[str, dict[str, dict[int, GroupQueue]]]:
+    """Return the committed offsets of each group. Queues that cannot be read are left out: their lag is not known."""
     groups: dict[str, dict[str, dict[int, GroupQueue]]] = {}
     for (topic, group), offsets in sorted(configs.offsets.items(), key=lambda item: item[0][::-1]):
         places = groups.setdefault(group, {}).setdefault(topic, {})
         for queue_id, committed in sorted(offsets.items()):
-            found = bounds.get(QueueId(topic, queue_id))
+            queue = QueueId(topic, queue_id)
+            if is_unread(queue):
+                continue
+            found = bounds.get(queue)
             places[queue_id] = GroupQueue(committed, (found.max_offset if found else 0) - committed)
     return groups
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.errors import OptionalMissing
+from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.formats import checkpoints, paths, topics
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag, TransactionType
 from rmqtool.formats.commit_log import Message
@@ -272,16 +272,21 @@ def report_retention(store: Store, selection: Selection, effort: Effort) -> Stat
     reserved = store.config.file_reserved_time * _HOUR_MS
     mtimes = {file.path: file.mtime_ns // 1_000_000 for file in store.listing.files}
     segments = {segment.base_offset: segment for segment in store.commit_log}
+    unread: dict[QueueId, ReadFailed] = {}
     for row in found.rows:
         segment = segments.get(row["segment"])
         if segment is not None:
             row["expiresTimestamp"] = mtimes[segment.path] + reserved if segment.path in mtimes else None
-            row["unread"] = _unread(store, segment.base_offset, segment.end_offset)
+            row["unread"] = _unread(store, segment.base_offset, segment.end_offset, unread)
+    found.unread = [*unread.values()]
     return found
 
 
-def _unread(store: Store, start: int, end: int) -> list[dict[str, Any]]:
-    """Return how many messages of a span of the log each group has not read, by topic."""
+def _unread(store: Store, start: int, end: int, failed: dict[QueueId, ReadFailed]) -> list[dict[str, Any]]:
+    """Return how many messages of a span of the log each group has not read, by topic.
+
+    Queues that cannot be read are added to ``failed``.
+    """
     try:
         offsets = read_configs(store, tolerant=True).offsets
     except OptionalMissing:
@@ -295,8 +300,12 @@ def _unread(store: Store, start: int, end: int) -> list[dict[str, Any]]:
             segments = queues.get(QueueId(topic, queue_id))
             if segments is not None:
                 queue = ConsumeQueueFiles(QueueId(topic, queue_id), segments)
-                first = max(queue.find_offset(start), offset)
-                counts[group, topic] = counts.get((group, topic), 0) + max(queue.find_offset(end) - first, 0)
+                try:
+                    first, last = max(queue.find_offset(start), offset), queue.find_offset(end)
+                except ReadFailed as error:
+                    failed[queue.queue] = error
+                else:
+                    counts[group, topic] = counts.get((group, topic), 0) + max(last - first, 0)
     return [
         {"group": group, "topic": topic, "messages": count} for (group, topic), count in sorted(counts.items()) if count
     ]

@@ -9,7 +9,7 @@ from datetime import tzinfo
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.errors import OptionalMissing
+from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.formats.topics import find_own_names
 from rmqtool.log.end import read_record
 from rmqtool.look.place_search import plan_of
@@ -38,6 +38,8 @@ class Statistics:
     first: int | None = None
     last: int | None = None
     damages: list[Damage] = field(default_factory=list)
+    # Queues that a report needs and that cannot be read.
+    unread: list[ReadFailed] = field(default_factory=list)
 
     @property
     def damaged_bytes(self) -> int:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from rmqtool.errors import ReadFailed
 from rmqtool.formats.codes import MAX_EXT_ADDRESS
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import is_filler
@@ -55,6 +56,12 @@ class StoredQueues:
     def queues(self) -> set[tuple[str, int]]:
         """Return all queues that ever had a message."""
         return {(queue.topic, queue.queue_id) for queue in self._lookup.bounds}
+
+    @property
+    def unread(self) -> dict[QueueId | None, ReadFailed]:
+        """The errors of the queues that cannot be read; None for those in the database."""
+        _ = self._lookup.bounds
+        return self._lookup.unread
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset of the first message; 0 for a queue that never had one."""

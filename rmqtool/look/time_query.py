@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from rmqtool.config import Version
-from rmqtool.errors import OptionalMissing
+from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.formats import layouts
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
@@ -46,13 +46,26 @@ _HEAD = max(layout.size for layout in PREFIXES.values())
 
 @dataclass
 class TimeLookup:
-    """Answers for one store, whose bounds are read once."""
+    """Answers for one store, whose bounds are read once.
+
+    ``bounds`` lacks the queues that cannot be read. ``unread`` has their errors, None for those in the database.
+    """
 
     store: Store
+    unread: dict[QueueId | None, ReadFailed] = field(default_factory=dict)
 
     @cached_property
     def _simple(self) -> dict[QueueId, ConsumeQueueFiles]:
-        return {queue.queue: queue for queue in simple_queues(self.store)}
+        found: dict[QueueId, ConsumeQueueFiles] = {}
+        for queue in simple_queues(self.store):
+            try:
+                queue.min_offset(self.store.commit_log.min_offset, self.store.version)
+                queue.require_ends()
+            except ReadFailed as error:
+                self.unread[queue.queue] = error
+            else:
+                found[queue.queue] = queue
+        return found
 
     @cached_property
     def _end(self) -> LogEnd:
@@ -71,13 +84,18 @@ class TimeLookup:
             return {**read_database_bounds(self.store), **found}
         except OptionalMissing:
             return found
+        except ReadFailed as error:
+            self.unread[None] = error
+            return found
 
     def find(self, queue: QueueId, timestamp: int, boundary: Boundary) -> int:
         """Return what a broker of the store's version answers. 4.9 ignores the boundary.
 
         The answer is 0 for a queue that does not exist, because a broker creates it. Raises ``OptionalMissing`` without
-        the extra.
+        the extra, and ``ReadFailed`` for a queue that cannot be read.
         """
+        if queue not in self.bounds and (error := self.unread.get(queue) or self.unread.get(None)) is not None:
+            raise error
         if queue in self._simple:
             end = self._end.physical_offset
             return _find_in_files(self.store, self._simple[queue], self.bounds[queue], end, timestamp, boundary)

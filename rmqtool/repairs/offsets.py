@@ -107,7 +107,11 @@ class GroupOffsets:
         from rmqtool.store.time_search import Boundary
 
         lookup = TimeLookup(view)
-        for queue, bounds in sorted(lookup.bounds.items()):
+        by_queue = sorted(lookup.bounds.items())
+        for unread, error in lookup.unread.items():
+            if unread is None or unread.topic in topics:
+                raise error
+        for queue, bounds in by_queue:
             if queue.topic not in topics:
                 continue
             if self.to == "min":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,9 +13,11 @@ from typing import Self
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.errors import ReadFailed, StoreError
+from rmqtool.files.failures import DISK_FAILS
 from rmqtool.files.filesystem import ReadableFileSystem
 from rmqtool.files.posix import FOLLOWED, PosixReadableFileSystem
 from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.codes import SALVAGE
 from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message, Nothing, decode_record
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
@@ -364,4 +367,6 @@ def unread_finding(root: str, error: ReadFailed, *, severity: Severity | None = 
     only_there = _ONLY_THERE.get(name or "", _CONFIGURATION) if error.finding == "RX-OPEN" else None
     if only_there is not None:
         found = replace(found, consequence=f"{found.consequence}; {only_there} cannot be restored without a backup")
-    return found if error.hint is None or found.fix is None else replace(found, fix=error.hint)
+    if error.hint is None or found.fix is None:
+        return found
+    return replace(found, fix=SALVAGE.format(store=shlex.quote(root)) if error.hint == DISK_FAILS else error.hint)

@@ -58,6 +58,10 @@ class ConsumeQueueFiles:
         """The last entry before the end."""
         return self.read_unit(self.max_offset - 1) if self.end > self.segments.min_offset else None
 
+    def require_ends(self) -> None:
+        """Raise ``ReadFailed`` unless both ends can be read."""
+        _ = self.first_offset, self.last_unit, self.max_offset
+
     def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
         """Return an entry, or None."""
         data = self.segments.read(queue_offset * _UNIT.size, _UNIT.size)

@@ -75,6 +75,22 @@ def test_a_salvage_without_queues_keeps_what_groups_have_consumed(writable_store
     assert groups["G_r1"]["RocksA"] == {number: {"committed": 30, "lag": 0} for number in "012"}
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("query {} 2026-11-18T12:19:26Z -t RocksA --kind time", ""),
+        ("consume {} -g G_new -t RocksA --from first", ""),
+        ("diff {} {}", "134 messages"),
+        ("info {} groups", ""),
+    ],
+)
+def test_looks_at_queues_go_on_and_end_with_what_they_lack(writable_store: Any, words: str, answer: str) -> None:
+    root = without(writable_store("53-rocksdb"), "consumequeue")
+    typed = type_words(words.format(root, root).split())
+    assert (typed.status, answer in typed.out) == (Exit.SKIPPED, True), typed.said
+    assert "RocksDB cannot open consumequeue" in typed.said
+
+
 def test_a_message_is_found_in_the_log_when_its_queue_cannot_be_read(writable_store: Any) -> None:
     root = without(writable_store("53-rocksdb"), "consumequeue")
     typed = type_words(["query", str(root), "RocksA/0@3", "--json"])

@@ -59,6 +59,50 @@ def test_check_still_finds_what_is_wrong_elsewhere(root: Path) -> None:
     ]
 
 
+TIME = "2026-11-18T12:19:26Z"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["query", "{}", TIME, "-t", "T_normal", "-q", "0", "--kind", "time"], None),
+        (["query", "{}", TIME, "-t", "T_normal", "--kind", "time"], "T_normal/1   a broker answers offset 35"),
+        (["stat", "{}", "retention"], "415"),
+        (["diff", "{}", "{}"], "380 messages"),
+        (["consume", "{}", "-g", "G", "-t", "T_normal", "--from", "first", "-n", "1"], "T_normal/1 @ 0"),
+        (["info", "{}", "groups"], "G_ok"),
+    ],
+    ids=lambda value: " ".join(value[:1] + value[2:]) if isinstance(value, list) else "",
+)
+def test_a_look_goes_on_without_the_queue_and_says_so(
+    root: Path, fault: str, words: list[str], answer: str | None
+) -> None:
+    with FAULTS[fault](root / QUEUE):
+        typed = type_words([word.format(root) for word in words])
+    assert typed.status == Exit.SKIPPED, typed.said
+    assert answer is None or answer in typed.out
+    assert QUEUE in typed.said
+    assert "past the end of a queue" not in typed.said
+
+
+@pytest.mark.parametrize("words", ["-t T_normal -q 0", "-t T_normal --commit"])
+def test_a_queue_that_is_needed_is_not_passed_over(root: Path, words: str) -> None:
+    with unreadable(root / QUEUE):
+        typed = type_words(["consume", str(root), "-g", "G", *words.split()])
+    assert (typed.status, typed.out) == (Exit.NOT_A_STORE, "")
+
+
+def test_a_bad_sector_leads_to_a_salvage(root: Path) -> None:
+    with bad_sector(root / QUEUE, 0, 4096):
+        for command in ("check", "info"):
+            assert f"fix: rmqtool copy {root} {root}.new --salvage" in type_words([command, str(root)]).out
+        for command in ("repair", "recover --apply", "tick"):
+            typed = type_words([command.split()[0], str(root), *command.split()[1:]])
+            assert typed.status == Exit.NOT_A_STORE
+            assert "--salvage copies what can be read" in typed.err
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_readers_of_the_log_do_not_need_the_queue(root: Path, fault: str, tmp_path: Path) -> None:
     with FAULTS[fault](root / QUEUE):

@@ -38,11 +38,12 @@ from rmqtool.broker.consumer.subscription import EVERYTHING, Subscription
 from rmqtool.broker.offsets import ConsumerOffsets, OffsetRequests
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.clock import Clock
-from rmqtool.errors import NotFound, UsageError
+from rmqtool.errors import NotFound, ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.topics import retry_topic
+from rmqtool.store.listing import QueueId
 
 # Entries that are examined in one pull, in case the filter rejects most.
 _LOOKED_AT = 800
@@ -343,12 +344,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Known:
-    """The topics of a store with their settings, its queues with messages, and the progress of its groups."""
+    """The topics of a store with their settings, its queues with messages, and the progress of its groups.
+
+    ``unread`` has the errors of queues that cannot be read, None for those of a database.
+    """
 
     topics: Mapping[str, Mapping[str, Any]]
     queues: Collection[tuple[str, int]]
     progressed: Collection[tuple[str, str]]
     config: StoreConfig
+    unread: Mapping[QueueId | None, ReadFailed] = field(default_factory=dict)
 
     @property
     def topic_names(self) -> list[str]:
@@ -359,6 +364,9 @@ class Known:
         """Return the queues of a topic that can be read, or the one with a given id."""
         count = int(self.topics.get(topic, {}).get("readQueueNums") or 0)
         ids = {*range(count), *(number for name, number in self.queues if name == topic)}
+        ids -= {number for number in ids if (topic, number) in self.unread}
+        if None in self.unread:
+            ids &= {number for name, number in self.queues if name == topic}
         return [MessageQueue(topic, self.config.broker_name, one) for one in sorted(ids) if queue_id in (None, one)]
 
 
