@@ -15,6 +15,7 @@ from rmqtool.broker.client_registry import Clients, Peer
 from rmqtool.broker.consumer.consume_message import QueueLocks
 from rmqtool.broker.consumer.queue_view import OpenQueueView
 from rmqtool.broker.offsets import OffsetRequests
+from rmqtool.broker.rates import Rates, Sample
 from rmqtool.broker.services.tick import Services
 from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.message import Host
@@ -69,6 +70,8 @@ class Broker:
         self.clients = Clients(store.setup.clock)
         self.locks = QueueLocks(store.setup.clock)
         self.counts = Counts()
+        self.rates = Rates()
+        self.rates.add(self.sample())
         # Settings that all clients read: namespace → key → value.
         self.kv_config: dict[str, dict[str, str]] = {}
         self.started = store.setup.clock.now()
@@ -77,6 +80,17 @@ class Broker:
         """Have the topics and groups that every broker has."""
         self.topics.add_own(self.config)
         self.groups.add_own()
+
+    def sample(self) -> Sample:
+        """Return the totals since the start."""
+        now = self.store.setup.clock.now()
+        return Sample(now, sum(self.counts.puts.values()), sum(self.counts.gets.values()))
+
+    @property
+    def takes_puts(self) -> bool:
+        """Whether the store accepts messages now."""
+        condition = self.store.condition()
+        return condition.failure is None and not condition.flags & _TAKES_NO_PUTS
 
     @property
     def offset_requests(self) -> OffsetRequests:
@@ -91,9 +105,7 @@ class Broker:
     @property
     def permission(self) -> int:
         """The permissions in routes now: without the write bit while the store accepts no messages."""
-        condition = self.store.condition()
-        takes_none = condition.failure is not None or condition.flags & _TAKES_NO_PUTS
-        return self.config.broker_permission & (PERM_READ if takes_none else PERM_READ | PERM_WRITE)
+        return self.config.broker_permission & (PERM_READ | PERM_WRITE if self.takes_puts else PERM_READ)
 
     def refusal_of_puts(self) -> str:
         """Say why the store takes no messages."""

@@ -167,6 +167,7 @@ class Clockwork:
         self._is_saving = False
 
     def _expire(self) -> None:
+        self._server.broker.rates.add(self._server.broker.sample())
         for connection in self._server.broker.clients.expire():
             connection.close()  # type: ignore[attr-defined]
         self._server.notify()

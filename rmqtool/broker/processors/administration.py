@@ -40,7 +40,13 @@ from rmqtool.remoting.bodies.routes import TopicConfig, TopicConfigSerializeWrap
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.requests.clients import GetConsumerConnectionList, GetProducerConnectionList, ResetOffset
 from rmqtool.remoting.requests.groups import DeleteSubscriptionGroup, GetConsumeStats, GetSubscriptionGroupConfig
-from rmqtool.remoting.requests.topics import CreateTopic, GetTopicConfig, GetTopicStatsInfo, QueryTopicConsumeByWho
+from rmqtool.remoting.requests.topics import (
+    CreateTopic,
+    DeleteTopic,
+    GetTopicConfig,
+    GetTopicStatsInfo,
+    QueryTopicConsumeByWho,
+)
 
 
 def put_topic(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -71,6 +77,26 @@ def _put(
         change(name, **settings)
     except (UsageError, Refused) as error:
         return answer(asked.command, _invalid(broker), error.message)
+    return answer(asked.command)
+
+
+def delete_topic(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Delete a topic, and how far groups are with it.
+
+    Its queues stay, and its messages expire with the log. upstream: 4.9 does the same, 5.x also deletes the queues.
+    """
+    header: DeleteTopic = asked.header  # type: ignore[assignment]
+    if not header.topic.strip():
+        return answer(asked.command, _invalid(broker), "The specified topic is blank.")
+    if header.topic in SYSTEM_TOPICS:
+        remark = f"The topic[{header.topic}] is conflict with system topic."
+        return answer(asked.command, _invalid(broker), remark)
+    if broker.topics.find(header.topic) is not None:
+        try:
+            broker.topics.delete(header.topic)
+        except Refused as error:
+            return answer(asked.command, _invalid(broker), error.message)
+    broker.offsets.remove(lambda topic, _group: topic == header.topic)
     return answer(asked.command)
 
 
@@ -174,8 +200,11 @@ def consume_stats(broker: Broker, asked: Asked) -> RemotingCommand:
     header: GetConsumeStats = asked.header  # type: ignore[assignment]
     group = header.consumer_group
     topics = [topic for topic, name in broker.offsets.iter_subscriptions() if name == group]
-    if header.topic:
-        topics = [header.topic]
+    return answer(asked.command, body=stats_of_group(broker, group, [header.topic] if header.topic else topics))
+
+
+def stats_of_group(broker: Broker, group: str, topics: Iterable[str]) -> ConsumeStats:
+    """Return how far a group is in each queue of some topics."""
     found = {}
     for topic in topics:
         config = broker.topics.find(topic)
@@ -188,7 +217,7 @@ def consume_stats(broker: Broker, asked: Asked) -> RemotingCommand:
                 last_timestamp=max(stored_at(broker, topic, queue_id, offset - 1), 0) if offset else 0,
                 pull_offset=offset,
             )
-    return answer(asked.command, body=ConsumeStats(consume_tps=0.0, offset_table=found))
+    return ConsumeStats(consume_tps=0.0, offset_table=found)
 
 
 def consumer_connections(broker: Broker, asked: Asked) -> RemotingCommand:

@@ -7,11 +7,20 @@ from functools import partial
 from typing import TypeAlias
 
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors import administration, client_groups, end_transaction, name_server, queries
+from rmqtool.broker.processors import (
+    administration,
+    broker_status,
+    client_groups,
+    end_transaction,
+    members,
+    name_server,
+    queries,
+)
 from rmqtool.broker.processors.pull_message import Pulling, Waiting
 from rmqtool.broker.processors.replies import Reply
 from rmqtool.broker.processors.send_message import Sending
 from rmqtool.remoting.headers import Request
+from rmqtool.remoting.requests import broker as brokers
 from rmqtool.remoting.requests import clients, groups, messages, names, offsets, topics
 
 Processor: TypeAlias = Callable[[Asked], "Reply | Waiting"]
@@ -23,6 +32,13 @@ REPLIES = (324, 325)
 RESET = 222
 PULLS = tuple(code.code for code in messages.PullMessage.codes)
 _OF_BROKER: Mapping[type[Request], Plain] = {
+    brokers.GetBrokerConfig: broker_status.show_settings,
+    brokers.GetBrokerRuntimeInfo: broker_status.show_state,
+    brokers.ViewBrokerStatsData: broker_status.show_counter,
+    clients.ConsumeMessageDirectly: members.have_consumed,
+    clients.GetConsumerRunningInfo: members.ask_running_info,
+    groups.GetConsumeStatsInBroker: broker_status.stats_of_all_groups,
+    topics.DeleteTopic: administration.delete_topic,
     groups.DeleteSubscriptionGroup: administration.delete_group,
     groups.GetAllSubscriptionGroup: administration.all_groups,
     groups.GetConsumeStats: administration.consume_stats,
