@@ -1,4 +1,4 @@
-"""How many messages came and went, and how fast: what a broker says of itself to tools.
+"""The number of messages that came and went, and their rates, for tools.
 
 Upstream: ``BrokerStats``, ``StoreStatsService``.
 """
@@ -9,7 +9,7 @@ from collections import deque
 from datetime import datetime, tzinfo
 from typing import Final, NamedTuple
 
-# Milliseconds between two samples, and the windows (seconds) over which rates are told, as upstream.
+# Milliseconds between two samples, and the windows (seconds) of rates. As upstream.
 SAMPLE: Final = 10_000
 WINDOWS: Final = (10, 60, 600)
 _SECOND: Final = 1000

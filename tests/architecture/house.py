@@ -161,7 +161,6 @@ CALLED_LATER: dict[str, str] = {
     "remoting.": "the wire protocol: server and client will speak it",
     "client.": "what asyncio calls, and the groups that commands will change at live brokers",
     "api.cluster:Producer.": "what programs call of a producer beside send",
-    "broker.client_registry:Clients.find_member": "a request of a tool for one member, which serve passes on",
     "store.owner:find_owner": "commands that speak to the server of a store over loopback",
     "broker.consumer.consume_message:is_lock_held": "lock renewal of a client's ordered consumer",
     "broker.consumer.process_queue:": "flow control and expiry of messages that a client pulled",

@@ -1,4 +1,4 @@
-"""What a broker says of itself: its settings, counters and states, and how far all groups are.
+"""The state of a broker for tools: its settings, its counters, and the progress of all groups.
 
 Upstream: ``AdminBrokerProcessor``.
 """

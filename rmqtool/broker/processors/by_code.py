@@ -12,7 +12,6 @@ from rmqtool.broker.processors import (
     broker_status,
     client_groups,
     end_transaction,
-    members,
     name_server,
     queries,
 )
@@ -35,8 +34,8 @@ _OF_BROKER: Mapping[type[Request], Plain] = {
     brokers.GetBrokerConfig: broker_status.show_settings,
     brokers.GetBrokerRuntimeInfo: broker_status.show_state,
     brokers.ViewBrokerStatsData: broker_status.show_counter,
-    clients.ConsumeMessageDirectly: members.have_consumed,
-    clients.GetConsumerRunningInfo: members.ask_running_info,
+    clients.ConsumeMessageDirectly: client_groups.have_consumed,
+    clients.GetConsumerRunningInfo: client_groups.ask_running_info,
     groups.GetConsumeStatsInBroker: broker_status.stats_of_all_groups,
     topics.DeleteTopic: administration.delete_topic,
     groups.DeleteSubscriptionGroup: administration.delete_group,

@@ -1,18 +1,28 @@
-"""Groups of clients: heartbeats, lists of members, locks of queues.
+"""Groups of clients: heartbeats, lists of members, locks of queues, and what tools ask of one member.
 
 Upstream: ``ClientManageProcessor``, ``ConsumerManageProcessor.getConsumerListByGroup``,
-``AdminBrokerProcessor.lockBatchMQ``.
+``AdminBrokerProcessor.lockBatchMQ`` and ``callConsumer``.
 """
 
 from __future__ import annotations
 
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.pull_message import TAG, subscription_flaw
+from rmqtool.broker.processors.queries import record_bytes
+from rmqtool.broker.processors.replies import Forwarded, Reply
 from rmqtool.config import Version
+from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.formats.message_queue import order_queues
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE, retry_topic
-from rmqtool.remoting.answers import NO_CONSUMER, NO_FILTER_BY, SUBSCRIPTION_UNREADABLE, answer, refuse
+from rmqtool.remoting.answers import (
+    MEMBER_NOT_ONLINE,
+    NO_CONSUMER,
+    NO_FILTER_BY,
+    SUBSCRIPTION_UNREADABLE,
+    answer,
+    refuse,
+)
 from rmqtool.remoting.bodies.clients import (
     CheckClientRequestBody,
     ConsumerData,
@@ -23,7 +33,13 @@ from rmqtool.remoting.bodies.clients import (
 )
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.headers import NoFields
-from rmqtool.remoting.requests.clients import GetConsumerListByGroup, HeartbeatAnswer, UnregisterClient
+from rmqtool.remoting.requests.clients import (
+    ConsumeMessageDirectly,
+    GetConsumerListByGroup,
+    GetConsumerRunningInfo,
+    HeartbeatAnswer,
+    UnregisterClient,
+)
 
 
 def take_heartbeat(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -100,3 +116,33 @@ def unlock_queues(broker: Broker, asked: Asked) -> RemotingCommand:
     body = LockBatchRequestBody.decode(asked.command.body)
     broker.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
     return answer(asked.command, ResponseCode.SUCCESS)
+
+
+def ask_running_info(broker: Broker, asked: Asked) -> Reply:
+    """Ask a member how it is doing."""
+    header: GetConsumerRunningInfo = asked.header  # type: ignore[assignment]
+    return _ask(broker, asked, header.consumer_group, header.client_id)
+
+
+def have_consumed(broker: Broker, asked: Asked) -> Reply:
+    """Have a member consume one message now; the broker adds the message to the request."""
+    header: ConsumeMessageDirectly = asked.header  # type: ignore[assignment]
+    place = decode_offset_msg_id(header.msg_id or "")
+    record = None if place is None else broker.store.reader.message_at(place.physical_offset)
+    if record is None:
+        return answer(asked.command, ResponseCode.SYSTEM_ERROR, f"no message has the id {header.msg_id}")
+    return _ask(broker, asked, header.consumer_group, header.client_id or "", record_bytes(broker, record))
+
+
+def _ask(broker: Broker, asked: Asked, group: str, client_id: str, body: bytes = b"") -> Reply:
+    command, member = asked.command, broker.clients.find_member(group, client_id)
+    if member is None:
+        return refuse(command, MEMBER_NOT_ONLINE, broker.version, group=group, client_id=client_id)
+
+    def answered(found: RemotingCommand | None) -> Reply:
+        if found is None:
+            remark = f"consumer <{group}> <{client_id}> Timeout"
+            return answer(command, ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+        return found.replaced(opaque=command.opaque, serialize_type=command.serialize_type)
+
+    return Forwarded(member, RemotingCommand(command.code, dict(command.ext), body), answered)
