@@ -1,4 +1,4 @@
-"""StoreConfig: the settings of one store. Each has a value and an origin: default, broker.conf, command line."""
+"""StoreConfig: the settings of one store, each with its value and origin: default, broker.conf, command line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
+from rmqtool import secrets
 from rmqtool.config.broker_conf import CODE, decode_properties, encode_properties
 from rmqtool.config.settings import SETTINGS, UNUSED, Origin, Setting, Settings, Version
 from rmqtool.errors import UsageError
@@ -16,7 +17,8 @@ from rmqtool.findings import Finding, Severity
 
 MASK = "********"
 _NOT_USED = "not used by rmqtool"
-_SECRET = re.compile(r"secret|passw|access_?key|credential|token|private_?key|initAuthenticationUser", re.IGNORECASE)
+# Settings that name a user of the broker. On the wire an access key is shown: it tells who asked.
+_USER = re.compile(r"access_?key|initAuthenticationUser", re.IGNORECASE)
 # The default of the JVM property that MessageStoreConfig.MULTI_PATH_SPLITTER reads; it is not a setting.
 _PATH_SPLITTER = ","
 _JAVA_INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -25,7 +27,7 @@ _JAVA_DOUBLE = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-
 
 def is_secret(name: str) -> bool:
     """Return whether the value of the key ``name`` must be masked wherever it is shown."""
-    return _SECRET.search(name) is not None
+    return secrets.is_secret(name) or _USER.search(name) is not None
 
 
 class ShownSetting(NamedTuple):

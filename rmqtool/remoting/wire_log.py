@@ -1,7 +1,7 @@
-"""Commands as lines for people: for ``--debug`` and for recordings.
+"""Commands as lines for people, secrets masked: for ``--debug`` and for recordings.
 
-Secrets are masked: fields declared as secret, keys and signatures, and settings and properties whose names suggest a
-secret. A body is shown if it is text; of messages and records only the length is shown.
+Masked are fields declared as secret, keys and signatures, and settings and properties whose names suggest a secret
+(``rmqtool.secrets``). A body is shown if it is text; of messages and records only the length is shown.
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ from rmqtool.remoting.command import RemotingCommand, version_name
 from rmqtool.remoting.headers import Row
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.signature import SECURITY_TOKEN, SIGNATURE
+from rmqtool.secrets import is_secret
 
 MASK: Final = "***"
 _LONGEST: Final = 200
 _HOOKS: Final = frozenset({SIGNATURE, SECURITY_TOKEN})
-# Names of settings, of members of bodies and of users' properties that are secrets.
-_SECRET_NAME = re.compile(r"(?i)pass(?:word|wd)?$|secret|token|credential|privatekey")
-# Settings that hold a user with its password.
-_SECRET_VALUE = re.compile(r"(?i)(?:password|secret_?key)\\?\"?\s*:")
 _PROPERTY = re.compile(r"(?m)^([^=\n]*)=(.+)$")
 
 
@@ -71,7 +68,7 @@ def masked_fields(command: RemotingCommand, row: Row | None) -> dict[str, str]:
     if row is not None:
         header = row.request.answer if command.is_answer else row.request
         secret |= {field.wire for field in header.fields.values() if field.secret}
-    return {name: MASK if name in secret or _SECRET_NAME.search(name) else value for name, value in command.ext.items()}
+    return {name: MASK if name in secret or is_secret(name) else value for name, value in command.ext.items()}
 
 
 def _body_text(command: RemotingCommand, row: Row | None) -> str | None:
@@ -88,14 +85,13 @@ def _body_text(command: RemotingCommand, row: Row | None) -> str | None:
 
 
 def _mask_property(match: re.Match[str]) -> str:
-    is_secret = _SECRET_NAME.search(match[1].strip()) or _SECRET_VALUE.search(match[2])
-    return f"{match[1]}={MASK}" if is_secret else match[0]
+    return f"{match[1]}={MASK}" if is_secret(match[1].strip(), match[2]) else match[0]
 
 
 def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
-            name: MASK if isinstance(inner, str) and _SECRET_NAME.search(name) else _masked(inner)
+            name: MASK if isinstance(inner, str) and is_secret(name) else _masked(inner)
             for name, inner in value.items()
         }
     return [_masked(inner) for inner in value] if isinstance(value, list) else value

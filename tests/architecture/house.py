@@ -13,6 +13,7 @@ ROOMS = (
     "progress",
     "times",
     "kernel",
+    "secrets",
     "findings",
     "config",
     "formats",
@@ -47,7 +48,7 @@ FORBIDDEN: dict[str, tuple[frozenset[str], str]] = {
         "render turns values into text and calls nobody: what is shown is decided before it is spelled",
     ),
     "remoting": (
-        frozenset(ROOMS) - {"errors", "formats", "kernel"},
+        frozenset(ROOMS) - {"errors", "formats", "kernel", "secrets"},
         "the wire opens no socket and knows no store, so that client and server speak by the same code",
     ),
     "commands": (
