@@ -1,4 +1,4 @@
-"""Reads the log once for recovery and check: records in batches, damage between them, order of times, the log's end.
+"""Reads the log once for a recovery: finds its end, the damage between its records, and times that are out of order.
 
 A valid record after damage is as good as any other. So the log does not end while a valid record follows, and damage is
 held back until one does.

@@ -1,4 +1,4 @@
-"""The loop of a client in a thread of its own, for code that knows no asyncio.
+"""The loop of a client in a thread of its own, for code without asyncio.
 
 The thread lives as long as the client: heartbeats and answers to brokers go on between calls.
 """

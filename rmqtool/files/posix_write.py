@@ -1,4 +1,4 @@
-"""The real files of a store, for writing.
+"""The real files of a store, for writing: pwrite, fdatasync, reserved space, durable names.
 
 Bytes are written with ``pwrite`` and made durable with ``fdatasync``. Opening never creates a file, and creating never
 opens an existing one.

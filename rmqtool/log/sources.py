@@ -1,4 +1,4 @@
-"""Sources that cat, stat, export and Spark read: the log of a store or of a compacted queue, a queue, one file.
+"""Sources named by a path: the log of a store, a queue, the log of a compacted queue, or one file.
 
 Commands open a ``Source``, with the store. Export and Spark take a ``StoreLog``, a value that they can send to tasks.
 """

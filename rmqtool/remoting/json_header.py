@@ -1,4 +1,6 @@
-"""The JSON header: an object with the members ``code``, ``language``, ``version``, ``opaque``, ``flag``, ``remark`` and
+"""The JSON header of a command, as Java, Go, Node and C++ write it, and as rmqtool writes it.
+
+It is an object with the members ``code``, ``language``, ``version``, ``opaque``, ``flag``, ``remark`` and
 ``extFields``, in any order; others are ignored.
 
 Java writes the members by name, leaves out what is null and adds ``serializeTypeCurrentRPC``; this is what is written

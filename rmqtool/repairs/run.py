@@ -1,4 +1,4 @@
-"""Repairs a store on disk: plan, apply under the broker's lock, undo.
+"""Repairs a store on disk: plan, check of free space, apply under the broker's lock, undo.
 
 Applying a plan saves old bytes to the journal, changes the files, and undoes everything if that fails. The journal is
 beside the store: a directory for each repair, with one journal for each area. An interrupted repair is undone before

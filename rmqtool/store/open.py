@@ -1,4 +1,4 @@
-"""A store opened for reading: its files, settings and commit log, and the broker that probably wrote it."""
+"""A store opened for reading: its files, settings and commit log, and the version of the broker that wrote it."""
 
 from __future__ import annotations
 

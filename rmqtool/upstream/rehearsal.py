@@ -1,4 +1,4 @@
-"""The rehearsal of a start.
+"""The rehearsal of a broker's start: what it would delete, cut, write and add.
 
 The model of a broker runs over an overlay of a store, and the difference is the outcome.
 """
