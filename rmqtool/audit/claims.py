@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 
 class Entries(Protocol):
-    """The entries of a queue on disk."""
+    """The entries of a queue on disk, as far as a claim is judged by them."""
 
     def lead_to(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
         """Return whether the entry at a queue offset leads to the record of ``unit``."""
@@ -83,6 +83,7 @@ class QueueClaims:
         return Verdict.CLAIMED if self._may_be_right(claim, following) else Verdict.STRAY
 
     def _is_credible(self, claim: Claim) -> bool:
+        """Return whether the gap before a claim is narrow enough to be real."""
         return self.expected is None or claim.queue_offset - self.expected <= WIDEST_GAP
 
     def _may_be_right(self, claim: Claim, following: int | None) -> bool:

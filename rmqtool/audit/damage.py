@@ -116,12 +116,12 @@ class DamageMap:
         return find_covering(self.spans, physical_offset) is not None
 
     def find_bridge(self, physical_offset: int) -> Bridge | None:
-        """Return the bridge whose lost range holds an offset."""
+        """Return the bridge whose lost range holds an offset, or None."""
         at = bisect_right(self.bridges, physical_offset, key=_start_of) - 1
         return self.bridges[at] if at >= 0 and physical_offset < self.bridges[at].end else None
 
     def find_last_bridge(self, start: int, end: int) -> Bridge | None:
-        """Return the last bridge that begins between two offsets."""
+        """Return the last bridge that begins between two offsets, or None."""
         at = bisect_right(self.bridges, end - 1, key=_start_of) - 1
         return self.bridges[at] if at >= 0 and self.bridges[at].physical_offset >= start else None
 

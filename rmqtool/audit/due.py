@@ -309,6 +309,7 @@ def _check_bodies(records: Records, inflating: Inflating) -> Iterator[RecordFlaw
 
 
 def _check_body(sys_flag: int, raw_body: bytes, inflating: Inflating) -> Flaw | None:
+    # The first bytes name the codec. They prove most damage without decompression, which takes most of the time.
     codec = body_codec(sys_flag) or ""
     if raw_body and not raw_body.startswith(_HEADS.get(codec, ())):
         text = f"the body is marked as compressed, but does not begin like {codec or 'compressed data'}"
@@ -419,7 +420,7 @@ def join_hosts(runs: Iterable[HostRun]) -> list[HostRun]:
 
 
 def join_batches(batches: list[Batch]) -> Batch:
-    """Return consecutive batches as one."""
+    """Return consecutive batches as one; runs of one host that meet at a border become one."""
     if len(batches) == 1:
         return batches[0]
     return Batch(

@@ -126,7 +126,7 @@ class LogExtract(LogReading, Closable):
         return found
 
     def close(self) -> None:
-        """Drop everything that was kept."""
+        """Drop everything that was kept; the temporary file disappears."""
         self._kept.clear()
         self._file.close()
 

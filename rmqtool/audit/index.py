@@ -525,6 +525,7 @@ class _Found:
 
 
 def _codes(keys: IndexKeys, start: int) -> Ints:
+    """Return the code of each key, by which keys and entries are compared."""
     return _code(keys.physical_offsets, keys.key_hashes, start)
 
 

@@ -142,7 +142,7 @@ class QueueUnits:
         return units
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files of the queue and of its extension."""
         self.segments.close()
         if self.ext is not None:
             self.ext.close()

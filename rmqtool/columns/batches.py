@@ -26,7 +26,7 @@ from rmqtool.formats.property_names import KEYS, TAGS, UNIQ_KEY
 SCHEMA_VERSION = 1
 VERSION_KEY = b"rmqtool.schema_version"
 
-_MICROSECONDS = 1000
+_MICROSECONDS = 1000  # in a millisecond
 # The latest time, in ms, that a timestamp in microseconds can hold.
 _LATEST_IN_US = (2**63 - 1) // _MICROSECONDS
 

@@ -148,6 +148,7 @@ def _prefix_columns(outgoing: Outgoing, sizes: Ints, places: Ints, crcs: Ints) -
 
 
 def _put_hosts(prefixes: npt.NDArray[np.void], outgoing: Outgoing, rows: Ints) -> None:
+    """Fill the hosts of some rows into their prefixes, which all have addresses of the same lengths."""
     born = outgoing.born_hosts
     of_rows = born if len(born) == 1 else [born[row] for row in rows.tolist()]
     for which, hosts in (("born_host", of_rows), ("store_host", [outgoing.store_host])):

@@ -68,6 +68,7 @@ def java_hashes(text: Bytes, offsets: Ints, lengths: Ints) -> Hashes:
 
 
 def _of_one_length(text: Bytes, offsets: Ints, length: int) -> Hash:
+    """Return the hashes of pieces of one length: powers counted from the end, as Java defines them."""
     hashes = np.empty(len(offsets), np.uint32)
     powers = _powers(_FACTOR, length)[::-1].copy()
     step = max(WINDOW_BYTES // max(length, 1), 1)
@@ -78,6 +79,7 @@ def _of_one_length(text: Bytes, offsets: Ints, length: int) -> Hash:
 
 
 def _of_any_length(text: Bytes, offsets: Ints, lengths: Ints) -> Hash:
+    """Return the hashes of pieces of any length: powers of the inverse counted from the beginning."""
     hashes = np.zeros(len(lengths), np.uint32)
     for rows, width in iter_window_groups(lengths):
         units = gather(text, offsets[rows], width)

@@ -281,6 +281,7 @@ class IncomingLines:
     lines = staticmethod(spell_put)
 
     def _parse(self, data: Lines, longest: int) -> pa.Table | None:
+        """Return the lines as a table, properties as text; None if Arrow refuses them or there are too many names."""
         if b"\\" in data and any(separator in data for separator in _SEPARATORS):
             return None
         try:
@@ -309,6 +310,7 @@ class IncomingLines:
         return pj.read_json(pa.BufferReader(data), reading, parsing).combine_chunks()
 
     def _columns_of(self, table: pa.Table) -> Incoming | None:
+        """Return the messages of a table, or None if one of them is not plain."""
         count, defaults = table.num_rows, self._defaults.members
         columns = {name: _chunk(table, name) for name in table.column_names}
         if any(name in columns and columns[name].null_count < count for name in _LATER):

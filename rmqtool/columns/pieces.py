@@ -95,7 +95,7 @@ def coded_texts(data: Bytes, file_offsets: Ints, lengths: Ints) -> Coded:
 
 
 def coded_names(codes: npt.NDArray[np.int32], raw: list[bytes]) -> Coded:
-    """Return a coded column of bytes as one of text. Different malformed bytes can become the same text."""
+    """Return a coded column of bytes as a coded column of text; malformed bytes that differ can become equal texts."""
     texts = [decode_text(value) for value in raw]
     distinct = list(dict.fromkeys(texts))
     if len(distinct) == len(texts):

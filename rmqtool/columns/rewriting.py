@@ -94,6 +94,7 @@ def pack(records: Records) -> Packed:
 
 
 def _are_sealed(records: Records, ends: Ints) -> Mask:
+    """Return which records end with a checksum of themselves."""
     found = records.properties_lengths >= CRC_BLOCK_LENGTH
     rows = np.flatnonzero(found)
     if len(rows):

@@ -259,6 +259,7 @@ class _Import:
                 self._put(reader.get_batch(number))
 
     def _put(self, batch: pa.RecordBatch) -> None:
+        """Put a batch; the first message that is refused ends the import, before anything is published."""
         topics = batch.column("topic").to_pylist()
         columns = MessageColumns(
             topics,

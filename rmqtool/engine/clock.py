@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of the machine."""
+    """The clocks of the machine, and its time zone."""
 
     def now(self) -> int:
         """Return the machine's wall clock in ms since 1970."""
@@ -37,7 +37,7 @@ class SystemClock:
 
     @property
     def zone(self) -> tzinfo:
-        """The local time zone."""
+        """The machine's time zone, or UTC."""
         return datetime.now(UTC).astimezone().tzinfo or UTC
 
 

@@ -37,7 +37,7 @@ PAGE_SIZE = 4096
 
 
 class LogDirectory(NamedTuple):
-    """One of the directories that hold the segments."""
+    """A directory of segments: ``path`` on ``filesystem``. A log can have several, also on other disks."""
 
     filesystem: WritableFileSystem
     path: str

@@ -180,11 +180,12 @@ class DerivedQueue:
         return self._files.read(path, length, position - base)
 
     def remove(self, base: int) -> None:
-        """Remove the file that begins at a position."""
+        """Remove the file whose first byte is at position ``base`` of the queue."""
         self._made.discard(base)
         self._files.unlink(self._path(base))
 
     def _split(self, position: int, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the parts of ``data`` by file: position of the file's first byte, file offset, bytes."""
         at = 0
         while at < len(data):
             file_offset = (position + at) % self.file_size
@@ -211,7 +212,7 @@ class ConsumeQueueExt:
         self._files = files
 
     def put(self, unit: ConsumeQueueExtUnit) -> int:
-        """Write an entry; return its address."""
+        """Write an entry, in a new file if it does not fit into this one; return the tags code that points to it."""
         left = self._files.file_size - self.end % self._files.file_size
         if unit.size + EXT_END_ROOM > left:
             self._files.write(self.end, EXT_END_MARK)
@@ -311,7 +312,7 @@ class ConsumeQueue:
             self.max_offset = self.next_offset
 
     def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
-        """Return an entry that is in the files."""
+        """Return an entry that is in the files, or None; entries that wait for ``write_pending`` are not found."""
         if not 0 <= queue_offset < self.max_offset:
             return None
         data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
@@ -410,7 +411,7 @@ AnyQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
 
 @dataclass(frozen=True)
 class QueueSizes:
-    """The file sizes of the three kinds of queues."""
+    """The file sizes of the three kinds of queues, in bytes."""
 
     consume_queue: int
     ext: int
@@ -478,6 +479,6 @@ class ConsumeQueues:
         return grown
 
     def max_offsets(self) -> Iterable[tuple[QueueKey, int]]:
-        """Return the next offset of every queue."""
+        """Return the next offset of every queue, entries that are not written yet included."""
         queues: list[AnyQueue] = [*self.simple.values(), *self.batch.values()]
         return [(queue.key, queue.next_offset) for queue in queues]

@@ -98,7 +98,7 @@ def _group_filter(group: dict[str, Any], dialect: Dialect) -> _GroupFilter | Non
 
 
 def read_bit_maps(files: ReadableFileSystem, version: Version) -> BitMaps:
-    """Return the bit maps for the filters of a store."""
+    """Return the ``BitMaps`` for the filters in a store's ``config/consumerFilter.json``."""
     return BitMaps(load_config(files, paths.CONSUMER_FILTER), version)
 
 
@@ -465,6 +465,7 @@ class Dispatcher:
         return None
 
     def _dispatch_record(self, message: Message) -> None:
+        """Add the entries of one record of any kind: the general path."""
         options = self._options
         if has_queue_unit(message.sys_flag):
             if message.topic in options.batch_topics:
@@ -494,6 +495,7 @@ class Dispatcher:
             ext = None
 
     def _is_queue_name(self, topic: str, physical_offset: int) -> bool:
+        """Return whether a topic can have queues on disk; report the record if not, which then gets no entry."""
         if is_directory_name(topic):
             return True
         text = f"the record at {physical_offset} has a topic that cannot be a directory name: {topic!r}"

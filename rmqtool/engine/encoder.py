@@ -110,6 +110,7 @@ class Encoder:
             # here.
             illegal = string_length(topic) > MAX_TOPIC_LENGTH or long
         else:
+            # Only retry topics may be long, and only if records of version 2 are switched on.
             illegal = len(raw) > MAX_RETRY_TOPIC_LENGTH or (long and not topic.startswith(RETRY_PREFIX))
             illegal = illegal or (long and not self.config.auto_message_version_on_topic_len)
         illegal = illegal or not is_directory_name(topic)

@@ -149,7 +149,7 @@ class GroupCommit:
 
     @property
     def sleeping(self) -> int:
-        """The number of sleeping threads."""
+        """The number of threads that wait for a flush or for the turn."""
         return len(self._sleepers)
 
     def take_turn(self) -> None:
@@ -182,6 +182,7 @@ class GroupCommit:
         return True
 
     def _sleep(self, sleeper: _Sleeper, timeout: float) -> Turn:
+        """Sleep, and then wake the next sleeper; ``timeout`` is in seconds, -1 for none."""
         try:
             with self._guard:
                 if self._may_force():
@@ -307,6 +308,7 @@ class Flusher:
             ticket.status = status
 
     def _wait(self, is_done: Callable[[int], bool]) -> PutStatus:
+        """Wait until ``is_done`` accepts the flushed offset; write and force for all if it is this thread's turn."""
         deadline = self._clock.monotonic() + self._config.sync_flush_timeout
         turn = Turn.TOO_LATE
         # The store's clock decides about the timeout, not the time that a lock was waited for.
@@ -327,6 +329,7 @@ class Flusher:
         return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
 
     def _flush(self) -> bool:
+        """Force the log and move the checkpoint; the caller has the turn. A failed sync poisons the store."""
         if self._health.failure is not None:
             return False
         try:

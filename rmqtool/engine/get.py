@@ -132,7 +132,7 @@ class GetMessageResult:
             self.status = status
 
     def add(self, got: Got, count: int) -> None:
-        """Add a record with ``count`` messages."""
+        """Add a record; that of an inner batch counts as ``count`` messages, any other as one."""
         self.messages.append(got)
         self.size += len(got.data)
         self.count += count
@@ -170,7 +170,7 @@ class TagFilter:
 
 @dataclass(frozen=True)
 class SqlFilter:
-    """A SQL92 selector."""
+    """A SQL92 selector, which can only be evaluated on the properties of the record."""
 
     selector: Selector
 
@@ -247,7 +247,7 @@ class Limits:
 
 
 class ReadLog(Protocol):
-    """A log to read records from."""
+    """A log as a get needs it: committed bytes by physical offset, and their files."""
 
     @property
     def min_offset(self) -> int:
@@ -270,7 +270,7 @@ class ReadLog(Protocol):
 
 
 class QueueView(Protocol):
-    """A queue to read from."""
+    """A queue as a get needs it: where it ends."""
 
     @property
     def max_offset(self) -> int:

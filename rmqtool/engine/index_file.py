@@ -118,7 +118,7 @@ class IndexFileWriter:
             layouts.INDEX_SLOT.pack_into(self._table, slot * index.SLOT_SIZE, number)
 
     def entry(self, number: int) -> IndexEntry:
-        """Return an entry, written or pending."""
+        """Return the entry of a number, from the file or from those that wait for ``write_pending``."""
         at = number - self._written_count
         if at >= 0:
             return layouts.INDEX_ENTRY.decode(b"".join(self._entries), at * index.ENTRY_SIZE)
@@ -152,7 +152,7 @@ class IndexFileWriter:
         self._slots.clear()
 
     def flush(self) -> None:
-        """Write everything to the file and force it."""
+        """Write entries, header and slots to the file and force it; nothing if nothing changed."""
         if self._is_dirty or self._entries:
             self.write_pending()
             self._write_slots()

@@ -235,6 +235,7 @@ def _read_ends(
     simple: Sequence[ConsumeQueueFiles],
     batch: Sequence[BatchQueueFiles],
 ) -> StoreState:
+    # First the log: the ends of queues and index are compared with its end.
     tail, store_host = _find_tail(log, simple)
     exts = listing.queues(FileKind.CONSUME_QUEUE_EXT)
     sizes = QueueSizes.rounded(
@@ -285,7 +286,7 @@ def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
 
 
 def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
-    """Refuse a store that the engine cannot write."""
+    """Raise the error of ``find_unsupported``, if there is one."""
     if (unsupported := find_unsupported(listing, config)) is not None:
         raise unsupported
 

@@ -160,7 +160,7 @@ QueueKey: TypeAlias = tuple[str, int]
 
 
 class QueueOffsets:
-    """The next queue offset of each queue."""
+    """The next offset of each queue; a queue that is not in the table begins at 0."""
 
     def __init__(self, offsets: Mapping[QueueKey, int] | None = None) -> None:
         self.table: dict[QueueKey, int] = dict(offsets or {})

@@ -336,7 +336,7 @@ _MOST_KINDS = 4096
 
 @dataclass(slots=True)
 class PropertyKind:
-    """The consequences of the names of a message's properties."""
+    """All that the names of a message's properties decide: whether it is plain, and how its text is made."""
 
     is_plain: bool
     text: Callable[[Mapping[str, str]], bytes]
@@ -436,7 +436,7 @@ class Intake:
         return record if len(record) <= encoder.max_record else None
 
     def kind_of(self, names: tuple[str, ...]) -> PropertyKind:
-        """Return the consequences of the names of properties; messages of one kind share them."""
+        """Return the kind of messages whose properties have these names, and keep it for the next such message."""
         if len(self.kinds) >= _MOST_KINDS:
             self.kinds.clear()
         kind = self.kinds[names] = PropertyKind(MATTERS.isdisjoint(names), self.encoder.text_maker(names))

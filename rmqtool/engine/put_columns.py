@@ -106,7 +106,10 @@ class PutColumns:
 
 
 class _Ready(NamedTuple):
-    """Messages without their places: rows of the columns, and their queues by number."""
+    """Messages that lack only their places: ``rows`` of the columns, without the refused ones.
+
+    ``queue_codes`` are places in ``queues``.
+    """
 
     rows: Ints
     outgoing: Outgoing
@@ -277,6 +280,7 @@ def _born_hosts(columns: MessageColumns, encoder: Encoder, rows: Ints, *, every:
 
 
 def _host_bits(columns: MessageColumns, encoder: Encoder) -> int:
+    """Return the host bits of all messages; ``columns_of`` has made sure that they are the same."""
     bits = 0
     born_host = columns.born_hosts[0] if columns.born_hosts else columns.born_host
     if len((born_host or encoder.store_host)[0]) != IPV4_LENGTH:

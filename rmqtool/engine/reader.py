@@ -226,7 +226,7 @@ def _unit(row: QueueRow) -> Unit:
 
 
 def open_queues(database: Database, log_min: int) -> dict[QueueKey, DatabaseQueue]:
-    """Return the queues of a database."""
+    """Return the queues of a database by topic and queue id; ``log_min`` is where the log begins."""
     return {queue: DatabaseQueue(database, queue, bounds, log_min) for queue, bounds in read_bounds(database).items()}
 
 
@@ -389,12 +389,13 @@ class StoreReader:
             self._log_files.close()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files of queues, log and compacted topics."""
         self._open.close()
         self._log_files.close()
         self._compacted.close()
 
     def _known_files(self, key: QueueKey, max_offset: int) -> _Known:
+        """Return the files of a queue; they are listed again if the log begins elsewhere or the queue outgrew them."""
         known = self._known.get(key)
         log_min = self._log.min_offset
         if known is None or known.log_min != log_min or max_offset > known.room:
@@ -408,6 +409,7 @@ class StoreReader:
         return known
 
     def _list_files(self, key: QueueKey, log_min: int, max_offset: int) -> _Known:
+        """List the files of a queue, and find its first offset with a message that is still in the log."""
         if key not in self._queues.simple:
             segments = self._segments(FileKind.BATCH_CONSUME_QUEUE, key)
             batches = BatchQueueFiles(QueueId(*key), segments)
@@ -456,12 +458,14 @@ class StoreReader:
         if isinstance(known.files, BatchQueueFiles):
             found = search_batches([one for one in read_batch_files(known.files.segments) if one], timestamp, boundary)
         elif self._config.version is Version.V4_9:
+            # 4.9 does not limit the answer to the bounds.
             return search_4_9(times, self._queue_files(known.files, high), low, timestamp)
         else:
             found = search_5(times, self._queue_files(known.files, high), low, timestamp, boundary)
         return min(max(found, low), high)
 
     def _queue_files(self, queue: ConsumeQueueFiles, max_offset: int) -> list[QueueFile]:
+        """Return the entries of a queue by file, with the time of each file's last change, which searches look at."""
         found: list[QueueFile] = []
         for segment in queue.segments:
             first = segment.base_offset // UNIT_SIZE
@@ -519,6 +523,7 @@ class StoreReader:
         return []
 
     def _hits(self, hashed: int, begin: int, end: int) -> Iterator[int]:
+        """Yield the physical offsets that the index has for a hash, newest file first."""
         self._index.flush()
         with ExitStack() as stack:
             for name in reversed(self._index.names):
@@ -619,5 +624,5 @@ class StoreView:
         self.close()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files that the view opened; the store stays open."""
         self._stack.close()

@@ -199,7 +199,7 @@ class Retention:
         return [], None
 
     def is_hour(self) -> bool:
-        """Return whether the current hour is one of deleteWhen."""
+        """Return whether the hour in the clock's zone is one of ``deleteWhen``, a list such as ``04;16``."""
         hour = datetime.fromtimestamp(self._clock.now() / 1000, self._clock.zone).hour
         return any(word.strip().isdecimal() and int(word) == hour for word in self._config.delete_when.split(";"))
 
@@ -259,6 +259,7 @@ class Retention:
         return found
 
     def _remove_index(self, log_min: int) -> list[str]:
+        """Remove the index files whose last entry points to a removed record, never the last file."""
         index = self._dispatcher.index
         removed = []
         for name in index.names[:-1]:

@@ -199,6 +199,7 @@ class MessageStore:
             INTERRUPTS.end()
             raise
         if INTERRUPTS.is_due():
+            # Ctrl-C came meanwhile. No caller has the store yet; its close raises the interrupt.
             store.close()
         return store
 
@@ -268,6 +269,7 @@ class MessageStore:
             waiting.append(ticket)
             if len(waiting) >= _WINDOW:
                 self._writer.write_waiting()
+            # The first of many wakes the thread; it writes the others too.
             elif self._workers and len(waiting) == 1:
                 self._workers[0].wake()
         return ticket
@@ -364,6 +366,7 @@ class MessageStore:
     def _put_plain(self, columns: MessageColumns, put: PutColumns) -> None:
         engine = self._engine
         ready = make_ready(columns, engine.encoder, self._now(), put)
+        # The mark of an open store is durable before the first byte of a message is written.
         if len(ready.rows) and not self._first.prepare_put():
             put.refused |= dict.fromkeys(ready.rows.tolist(), PutStatus.SERVICE_NOT_AVAILABLE)
             return
@@ -398,7 +401,7 @@ class MessageStore:
         return refused(found, (message.topic, message.queue_id))
 
     def _settle(self, ticket: PutTicket) -> None:
-        """Decide the status of a written ticket."""
+        """Decide the status of a written ticket; with synchronous flush, wait until it is durable."""
         if ticket.status is None:
             if not ticket.is_written:
                 ticket.refuse(PutStatus.UNKNOWN_ERROR)

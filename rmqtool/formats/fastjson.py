@@ -223,6 +223,7 @@ class _Parser:
                 return
 
     def _comment_kind(self, start: str, before: str) -> OddityKind:
+        """Return which oddity a comment is; it depends on the token before it whether a library skips it."""
         if before == "name":
             return OddityKind.COMMENT_BEFORE_COLON
         if start == "/*":
@@ -353,6 +354,7 @@ class _Parser:
             return self._string(first)
         number = _NUMBER.match(self._text, self._at)
         if number:
+            # Only integers are keys of numeric maps; a fraction is the text that it was written as.
             value = self._number(number)
             return value if isinstance(value, int) else number[0]
         word = _NAME.match(self._text, self._at)
@@ -410,6 +412,7 @@ class _CutParser(_Parser):
     def _separator(self) -> str:
         at = self._at
         before = super()._separator()
+        # Without a comma or a bracket after it, the entry itself may be cut: a number may have lost digits.
         is_followed = before.endswith(",") or self._text[self._at : self._at + 1] in ("}", "]")
         if is_followed and len(self._closing) <= self._most_open:
             self.whole = Whole(self._text[:at] + "".join(reversed(self._closing)), at, is_complete=False)
@@ -443,7 +446,7 @@ class Shape:
 
 
 class JavaType(Enum):
-    """The Java type of a plain value."""
+    """The Java type of a number, text or truth value; it decides which values a field accepts."""
 
     INT = "int"
     LONG = "long"
@@ -500,7 +503,7 @@ class Table(Shape):
 
 
 class Kind(Enum):
-    """The Java type of a sequence."""
+    """The Java type of a sequence; each is laid out in another way."""
 
     LIST = "List"
     SET = "Set"
@@ -598,6 +601,8 @@ class _Writer:
         )
 
     def _quote_1_browser(self, text: str) -> str:
+        """Return a string as fastjson 1 writes it browser compatible: everything but plain ASCII is escaped."""
+
         def escape(match: re.Match[str]) -> str:
             short = "\\/" if match[0] == "/" else _SHORT_ESCAPES.get(match[0])
             units = match[0].encode("utf-16-be", "surrogatepass").hex().upper()

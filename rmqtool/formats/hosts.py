@@ -60,6 +60,7 @@ def _groups(address: bytes) -> list[int]:
 
 
 def _longest_zero_run(groups: list[int]) -> tuple[int, int]:
+    """Return the index and the length of the longest run of zeros, the first of equal ones."""
     best = (0, 0)
     start = 0
     for at, group in enumerate(groups):

@@ -194,6 +194,7 @@ _POP_ID = re.compile(
 
 
 def encode_pop_id(pop_id: PopId) -> str:
+    """Return the key as a broker writes it: the parts joined by ``@``, a batch ack's offsets as Java prints a list."""
     batch = pop_id.tag is PopTag.BATCH_ACK
     offset = f"[{', '.join(map(str, pop_id.offsets))}]" if batch else str(pop_id.offsets[0])
     parts = [pop_id.topic, str(pop_id.queue_id), offset, pop_id.group, str(pop_id.pop_time)]
@@ -267,7 +268,7 @@ def _parse_longs(texts: list[str]) -> tuple[int, ...] | None:
 
 
 class IdKind(StrEnum):
-    """The two kinds of hexadecimal ids."""
+    """The ids of 32 or 56 hexadecimal digits, by upstream's names."""
 
     OFFSET_MSG_ID = "offsetMsgId"
     UNIQ_KEY = "uniqKey"

@@ -31,7 +31,7 @@ DEFAULT_GEOMETRY = (5_000_000, 20_000_000)
 
 
 def key_text(topic: str, key: str) -> str:
-    """Return the text that an entry has the hash of."""
+    """Return the text whose hash the entry of a key, or of a unique key, has."""
     return f"{topic}#{key}"
 
 

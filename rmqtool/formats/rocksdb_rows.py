@@ -68,6 +68,8 @@ def decode_row_value(layout: Layout[Value], value: Buffer) -> Value | Flaw:
 
 
 class QueueRowKey(NamedTuple):
+    """Key of a queue entry in RocksDB."""
+
     topic: str
     queue_id: int
     queue_offset: int

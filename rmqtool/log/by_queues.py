@@ -138,6 +138,7 @@ class CoveredReader:
             yield from self._read(places, named.wanted, self.began, min(named.following - base, size))
 
     def _read(self, places: Places, wanted: Mask, begin: int, end: int) -> Iterator[Part | Damage]:
+        """Read the range by way of its entries, or through where that is faster or they contradict each other."""
         self._given = begin
         covered = cover_with_units(*places, begin, end)
         rows = _sorted(places, wanted)

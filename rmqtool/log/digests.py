@@ -148,6 +148,7 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 
 
 def _of_content(records: Records, sense: Sense) -> Iterator[bytes]:
+    """Yield the digest of what each message says in any store, its body as consumers get it."""
     for part in iter_parts(records, DEFAULT_BOUNDS, inflate=True):
         assert part.bodies is not None
         some = part.records

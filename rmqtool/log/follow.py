@@ -116,6 +116,7 @@ def _begun(files: Sequence[LogFile]) -> Sequence[LogFile]:
 
 
 def _holds_record(file: LogFile) -> bool:
+    """Return whether a file has a right record, at its beginning or after damage."""
     if read_first_time(file) is not None:
         return True
     with file.open() as opened:

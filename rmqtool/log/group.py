@@ -148,7 +148,7 @@ class HeldGroups:
             self.settle()
 
     def settle(self) -> GroupTable:
-        """Return all groups in one table."""
+        """Merge the waiting rows into the table, and return it."""
         tables, self.table, self._waiting, self._rows = [self.table, *self._waiting], empty_table(), [], 0
         self.table = merge_tables(tables)
         return self.table

@@ -330,7 +330,7 @@ def _sampled(found: Iterator[tuple[list[str], Keys]], size: int | None) -> Itera
 
 
 def iter_taken(files: Sequence[LogFile], blocks: Iterator[Keys]) -> Iterator[Part | Damage]:
-    """Yield the messages of keys, in the order of the keys."""
+    """Yield the messages of keys, in the order of the keys, and damage for each that cannot be read any more."""
     bases = np.array([file.base_offset for file in files], np.int64)
     with OpenLogs() as opened:
         for block in blocks:

@@ -444,6 +444,7 @@ class RangeReader:
             yield Damage("ST-READ", self.asked.file.name, at, max(end - at, 0), error.message)
 
     def _read(self, file: ReadableFile) -> Iterator[Part | Damage]:
+        """Read the range from an open file, and set ``began`` and ``reached``. DLedger files are read as a whole."""
         log, start, stop, is_guess = self.asked
         if log.kind is LogKind.DLEDGER:
             entries = DLedgerScan(file, log.base_offset, checksums=self.checksums)

@@ -127,6 +127,7 @@ class Selection(Wanted):
         return wanted
 
     def _in_own_queue(self, records: Records, topics: Coded) -> Mask:
+        """Return which messages are wanted by their own topic, queue id and queue offset."""
         queue_ids, offsets = records.column("queue_id"), records.column("queue_offset")
         wanted: Mask = topics.each(self.topics.matches, np.bool_)
         if self.queue_id is not None:

@@ -225,6 +225,7 @@ def broker_names(stores: Sequence[StoreLog] | Sequence[StoreDirectories]) -> lis
 
 
 def _directory_name(root: str) -> str:
+    """Return the name of a store's directory, or of the one above if that is the usual name."""
     above, name = os.path.split(os.path.abspath(root))
     return os.path.basename(above) or name if name == _USUAL_NAME else name
 

@@ -352,7 +352,7 @@ class Places:
             return missing
         if len(self._old) > 1:
             columns = [np.concatenate(pieces) for pieces in (self._old, self._new, self._sizes)]
-            order = np.argsort(columns[0], kind="stable")  # late ones came last
+            order = np.argsort(columns[0], kind="stable")  # late messages were added last, out of order
             self._old[:], self._new[:], self._sizes[:] = ([one[order]] for one in columns)
         old = self._old[0]
         at = np.minimum(np.searchsorted(old, wanted), len(old) - 1)

@@ -27,7 +27,7 @@ class Done(NamedTuple):
 
 
 class _Task:
-    """A task, and the box for its result."""
+    """A task, and the box into which a thread puts its result."""
 
     __slots__ = ("box", "what")
 

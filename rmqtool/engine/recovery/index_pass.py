@@ -114,7 +114,7 @@ class IndexCheck:
         self.close()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files that were opened to be examined."""
         self._opened.close()
 
     def restart(self) -> int:

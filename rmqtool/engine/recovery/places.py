@@ -85,6 +85,7 @@ def _base_of(files: WritableFileSystem, path: str) -> int | None:
 
 
 def _move(files: WritableFileSystem, path: str, target: str, before_write: BeforeWrite) -> None:
+    """Rename a file durably; a file that has the name already stays, and this one gets another."""
     before_write(path, "rename")
     make_directories(files, split(target)[0])
     while files.exists(target):

@@ -125,7 +125,7 @@ class QueueCheck:
             self._accept(pending, self.claims.judge_by(pending, following))
 
     def _accept(self, claim: Claim, verdict: Verdict) -> None:
-        """Put the entry of a record where it belongs."""
+        """Write the entry of a record where ``verdict`` says, after what the gap before it needs."""
         expected = self.claims.expected
         if verdict is Verdict.STRAY:
             self._evidence.strays.append((self, claim))
@@ -157,6 +157,7 @@ class QueueCheck:
         self._evidence.misfits.append(Misfit(claim.unit.physical_offset, *self.key, claim.queue_offset, reason))
 
     def _put(self, queue_offset: int, unit: ConsumeQueueUnit) -> None:
+        """Write an entry, unless the one on disk is right, and expect the next one."""
         if not self.lead_to(queue_offset, unit):
             self.replace(queue_offset, _UNIT.encode(unit))
         self.claims.place(queue_offset, unit.physical_offset + unit.size)
@@ -194,7 +195,7 @@ class QueueCheck:
         self._write(queue_offset * UNIT_SIZE, units)
 
     def clear(self, queue_offset: int, count: int) -> None:
-        """Write zeros over entries."""
+        """Write zeros over ``count`` entries; to readers the queue ends there."""
         self._write(queue_offset * UNIT_SIZE, bytes(count * UNIT_SIZE))
 
     def _compare(self, queue_offset: int, units: Any) -> None:

@@ -79,7 +79,7 @@ class QueueEnd:
             self.end = self.unclaimed
 
     def settle(self) -> None:
-        """Add strays of this queue after its end."""
+        """Have strays of this queue placed after its end."""
         if self.check.claims.expected is not None or self.end > self.unclaimed:
             self.check.claims.expected = self.end
 
@@ -330,6 +330,8 @@ class QueuesCheck:
         return DerivedQueue(self._files, segment_directory(kind, *key), size)
 
     def _writer(self, files: DerivedQueue) -> Write:
+        """Return a function that writes to a queue, after reporting each file that it changes."""
+
         def write(position: int, data: bytes) -> None:
             size = files.file_size
             for base in range(position - position % size, position + len(data), size):
@@ -352,6 +354,7 @@ class QueuesCheck:
         return False
 
     def _ends(self) -> list[QueueEnd]:
+        """Return the ends of all simple queues, of those with records and of those that are only on disk."""
         on_disk = {QueueId(*key): () for key in self._simple} | {
             queue: segments.segments for queue, segments in self._simple_on_disk.items()
         }

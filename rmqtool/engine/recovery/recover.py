@@ -338,6 +338,7 @@ class _Recovery:
     def _index(
         self, listing: StoreListing, log: SegmentQueue, *, has_tags: bool
     ) -> tuple[IndexCheck, IndexService] | None:
+        """Return the comparison of the index files, or None if the store does not have an index in files."""
         config = self.config
         if not (config.message_index_enable and config.index_file_write_enable):
             return None
