@@ -145,7 +145,7 @@ class _Source:
             "store_host": lambda: self._host("store_host"),
             "body": self._body,
             "body_codec": lambda: _column(coded(pa.array(self.records.column("sys_flag"))), body_codec),
-            "properties": lambda: self.properties.maps(),  # noqa: PLW0108  (decodes them)
+            "properties": lambda: self.properties.maps(),  # noqa: PLW0108  (it decodes)
             "offset_msg_id": lambda: offset_msg_ids(self.records),
             "broker": lambda: pa.repeat(pa.scalar(self.projection.broker, pa.utf8()), len(self.records)),
         }

@@ -1,4 +1,4 @@
-"""StoreConfig: the settings of one store, each with its value and origin: default, broker.conf, command line."""
+"""StoreConfig: the settings of one store. Each has a value and an origin: default, broker.conf, command line."""
 
 from __future__ import annotations
 

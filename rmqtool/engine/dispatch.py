@@ -196,7 +196,8 @@ LEAST_TO_LOAD_BULK = 2 << 20
 _LEAST_WINDOW = 64 << 10
 # Topics that are known by their bytes. A producer of random topics must not fill the memory.
 _MOST_TOPICS = 4096
-# The result of the kernel's ``dispatch_one``.
+# The result of the kernel's ``dispatch_one``: size, topic, queue id, queue offset, store time, queue entry, hashes of
+# the keys, hash of the tag.
 _Plain: TypeAlias = tuple[int, bytes, int, int, int, bytes, tuple[int, ...], int]
 
 # Called with (queue, next offset) for every queue that grew.
@@ -251,7 +252,7 @@ class Dispatcher:
         self._delays = array("q", levels) if max(levels, default=0) <= LONG_MAX else None
         # Topics of messages that only need an entry in a simple queue.
         self._topics: dict[bytes, str] = {}
-        # Decides when importing numpy pays.
+        # After enough bytes, importing numpy pays.
         self._dispatched_bytes = 0
 
     @property

@@ -90,7 +90,7 @@ class Encoder:
         self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
         self.has_property_crc = config.enabled_append_prop_crc
         self.topics: dict[str, TopicRules] = {}
-        # The kernel's encoder, if there is one.
+        # The kernel's encoder, which makes the same records; None without the kernel.
         self.compiled: Callable[..., Record] | None = None if kernel.NATIVE is None else kernel.NATIVE.encode
 
     def topic_rules(self, topic: str) -> TopicRules:

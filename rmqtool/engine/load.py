@@ -128,7 +128,7 @@ def _require_sizes(config: StoreConfig) -> None:
             )
 
 
-# Bytes that are read at once.
+# Bytes of a segment that ``count_messages`` reads at once.
 _PIECE = 16 << 20
 
 
@@ -187,7 +187,7 @@ class StoreState:
     batch_queues: dict[QueueKey, BatchQueueEnd]
     index_names: list[str] = field(default_factory=list)
     index_geometry: Geometry = DEFAULT
-    # The host in the last record.
+    # The host in the last record; new records get the same unless the settings name one.
     store_host: Host | None = None
     # An empty last segment, which brokers drop. It is removed before the first change.
     empty_segment: str | None = None

@@ -497,7 +497,7 @@ class Intake:
         properties = message.property_map()
         if message.sys_flag & TRANSACTION_MASK != TransactionType.NONE or delay_level(properties) != 0:
             return PutStatus.MESSAGE_ILLEGAL
-        # upstream: an exception.
+        # Refused here; upstream, an exception ends the request.
         if not message.body or len(message.body) > encoder.max_body:
             return PutStatus.MESSAGE_ILLEGAL
         store_host = message.store_host or encoder.store_host

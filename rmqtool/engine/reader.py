@@ -315,7 +315,7 @@ class StoreReader:
     def get(
         self, topic: str, queue_id: int, offset: int, most: int = 32, message_filter: MessageFilter | None = None
     ) -> GetMessageResult:
-        """Return up to ``most`` messages from a queue offset on."""
+        """Return up to ``most`` messages from a queue offset on, with a broker's status and next offset."""
         with self._lock:
             if self._compacted.holds(topic):
                 result = self._compacted.get((topic, queue_id), offset, most)

@@ -1,4 +1,4 @@
-"""The real files of a store, for writing: pwrite, fdatasync, reserved space, durable names.
+"""The real files of a store, for writing. Bytes go out by pwrite and are forced by fdatasync; space is reserved.
 
 Bytes are written with ``pwrite`` and made durable with ``fdatasync``. Opening never creates a file, and creating never
 opens an existing one.

@@ -211,7 +211,7 @@ def _fields_at(names: tuple[str, ...], data: Buffer, offset: int) -> tuple[Any, 
 
 
 def decode_records(data: Buffer, offsets: array[int]) -> list[Message | Blank | Nothing | Flaw]:
-    """Return what ``decode_record`` returns at each offset."""
+    """Return ``decode_record`` at each offset, in one call of the kernel if there is one."""
     if _decode_many is not None:
         return _decode_many(data, offsets)
     return [decode_record(data, at) for at in offsets]

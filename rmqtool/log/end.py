@@ -1,4 +1,4 @@
-"""The end of the commit log when a store is opened, found by the queues without reading the log through.
+"""The end of the commit log, found without reading the log through. Stores are opened with it.
 
 The search begins at the greatest queue entry that points to a valid record and goes back a few megabytes from there.
 The entries of all queues, sorted by physical offset, are the last records of the log: where one ends and the next

@@ -288,7 +288,7 @@ def iter_arranged(
             blocks = iter_last_of_queues(blocks, arrangement.last)
         for part in iter_taken(plan.files, blocks):
             if isinstance(part, Part) and asked is not selection:
-                part = part._replace(records=selection.select(part.records))  # noqa: PLW2901  (narrowed)
+                part = part._replace(records=selection.select(part.records))  # noqa: PLW2901  (fewer rows)
             if not isinstance(part, Part) or len(part.records):
                 yield part
     yield from said

@@ -1,4 +1,4 @@
-"""Reads ranges of a log, for cat and all other readers: right records as columns, the rest as places or damage.
+"""Reads ranges of a log: right records as columns, the rest as places or damage. ``cat`` and all others read by it.
 
 Windows of a file are decoded by columns. Where the columns decline (a break in the chain of records), the tolerant walk
 decides one place, and the columns continue after it. The result is the one of the walk alone.

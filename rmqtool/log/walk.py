@@ -1,4 +1,4 @@
-"""The tolerant walk: every record of a segment in order, the damage between them, the next record after damage.
+"""The tolerant walk: every record of a segment in order, and damage. It finds the next record after damage.
 
 The walk never stops at damage. A record with sound lengths but a wrong checksum or offset is passed by its size. Where
 the structure is broken, the walk searches for the next *self-consistent* record: its magic, lengths that add up, a

@@ -1,4 +1,4 @@
-"""Recovers a store, from taking the lock to removing the mark of an open store; cuts the log at the end it found.
+"""Recovers a store, from taking the lock to removing the mark of an open store. Cuts what follows the end of the log.
 
 The log decides and is read once; queues and index are compared with it meanwhile. Differences are written at once,
 after the store is marked as open, so an interrupted recovery is simply repeated. A store without differences is not
