@@ -129,6 +129,13 @@ def _java(version: str, home: Path) -> tuple[list[str], Path]:
     return java_program(_JOURNEYS, version, home, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
+def member_program(kind: str, version: str, home: Path) -> list[str]:
+    """Return the command of a member of a group; what follows are TOPIC GROUP MEMBER and the kind of consumption."""
+    if kind == "go":
+        return [*_go(version, home)[0], "NAMES", "member"]
+    return [*java_program("GroupMember", version, home, "-Xmx256m", "-XX:+UseSerialGC")[0], "NAMES"]
+
+
 def _go(version: str, home: Path) -> tuple[list[str], Path]:
     sources = sorted((_CLIENTS / "go").iterdir())
     with _built(f"go-{version}", sources) as (folder, stale):

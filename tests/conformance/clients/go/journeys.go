@@ -1,5 +1,6 @@
 // NAMES PREFIX JOURNEY...: what an unmodified Go client does at a broker, and what it sees there, as JSON lines. Journeys
-// go one after the other, each with a topic and a group of its own that begin with PREFIX.
+// go one after the other, each with a topic and a group of its own that begin with PREFIX. Or NAMES member WORD...: see
+// member.go.
 package main
 
 import (
@@ -281,6 +282,10 @@ func (j *journey) run() {
 
 func main() {
 	rlog.SetLogLevel("fatal")
+	if os.Args[2] == "member" {
+		member(os.Args[1], os.Args[3:])
+		return
+	}
 	for _, name := range os.Args[3:] {
 		topic := os.Args[2] + name
 		j := &journey{names: primitive.NamesrvAddr{os.Args[1]}, name: name, topic: topic, group: topic + "_group"}
