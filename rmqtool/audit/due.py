@@ -20,11 +20,10 @@ from rmqtool.columns.dispatched import dispatch_of
 from rmqtool.columns.keys import index_keys, tag_keys
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
-from rmqtool.columns.records import Records, decode_records
+from rmqtool.columns.records import Records, are_bridges, decode_records
 from rmqtool.config import StoreConfig
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats import layouts
-from rmqtool.formats.bridges import is_bridge
 from rmqtool.formats.codes import (
     COMPRESSION_MASK,
     HOST_BITS,
@@ -248,12 +247,11 @@ def _commits(records: Records) -> list[Half]:
 
 
 def _bridges(records: Records) -> Iterator[RecordFlaw]:
-    """Yield the bridges among the records. A bridge is a rolled-back record, so only those are looked at."""
-    for row in np.flatnonzero(records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.ROLLBACK)).tolist():
-        message = _message(records, row)
-        if is_bridge(message):
-            flaw = Flaw("CL-BRIDGE", "a repair has covered damage here with a placeholder record")
-            yield RecordFlaw(message.physical_offset, message.total_size, flaw)
+    """Yield the bridges among the records."""
+    for row in np.flatnonzero(are_bridges(records)).tolist():
+        place, size = records.column("physical_offset")[row], records.column("total_size")[row]
+        flaw = Flaw("CL-BRIDGE", "a repair has covered damage here with a placeholder record")
+        yield RecordFlaw(int(place), int(size), flaw)
 
 
 def _check_texts(records: Records, properties: Properties) -> Iterator[RecordFlaw]:

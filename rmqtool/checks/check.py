@@ -20,7 +20,7 @@ from rmqtool.checks.log import LogJudge
 from rmqtool.checks.queues import QueueJudge
 from rmqtool.errors import FileMissing, ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
-from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code, is_command
+from rmqtool.findings import FAMILIES, Finding, Severity, addressed, broker_text, find_code, is_command
 from rmqtool.findings.finding import UNREAD
 from rmqtool.formats import paths
 from rmqtool.store.listing import QueueId
@@ -122,7 +122,8 @@ class CheckOptions:
 
 @dataclass
 class Summary:
-    """The result of a check. ``lost`` has the number of messages of each queue with an entry but without a record.
+    """The result of a check. ``placeholders`` is the number of records that a repair wrote over damage: they are not
+    messages. ``lost`` has the number of messages of each queue with an entry but without a record.
 
     ``resume`` is the token to continue with if the check stopped early.
     """
@@ -135,6 +136,7 @@ class Summary:
     indexes: int = 0
     messages: int = 0
     bytes: int = 0
+    placeholders: int = 0
     lost: dict[QueueId, int] = field(default_factory=dict)
     complete: bool = True
     resume: str | None = None
@@ -167,6 +169,7 @@ class Summary:
             "messages": self.messages,
             "bytes": self.bytes,
             "complete": self.complete,
+            "placeholders": self.placeholders,
             "files": self.files,
             "queues": self.queues,
             "indexes": self.indexes,
@@ -267,15 +270,15 @@ class Check:
         if finding.severity is Severity.NOTICE:
             return finding
         entry = find_code(finding.code)
+        finding = addressed(finding, self.store.root)
         version, fix = self.store.version.value, finding.fix
         broker = None if entry is None else broker_text(entry, version, abnormal=self.case.abort)
         if fix is not None:
-            fix = fix.replace("{store}", shlex.quote(self.store.root))
             if fix.startswith("rmqtool repair"):
                 self._repair_helps = True
             elif self._other_fix is None or (is_command(fix) and not is_command(self._other_fix)):
                 self._other_fix = fix
-        return replace(finding, fix=fix, broker=broker)
+        return replace(finding, broker=broker)
 
     def _proofs(self) -> tuple[list[str], list[str]]:
         """Return what was verified and what was not: items short enough for one screen line each."""
@@ -349,7 +352,8 @@ class Check:
                 commits += report.commits
                 queues.take(report)
                 index.take(report)
-                self.summary.messages, self.summary.bytes = log.records, log.record_bytes
+                self.summary.messages, self.summary.bytes = log.messages
+                self.summary.placeholders = log.bridges
                 if self._is_late(report.base_offset + report.size):
                     break
         self.summary.complete = self.summary.complete and log.is_complete

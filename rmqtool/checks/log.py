@@ -40,10 +40,17 @@ class LogJudge:
         self.end = case.log.min_offset
         self.records = 0
         self.record_bytes = 0
+        self.bridges = 0
+        self.bridge_bytes = 0
         self.damaged_bytes = 0
         self.is_complete = True
         self._before: SegmentReport | None = None
         self._hosts: list[HostRun] = []
+
+    @property
+    def messages(self) -> tuple[int, int]:
+        """The number of messages read, and their bytes."""
+        return self.records - self.bridges, self.record_bytes - self.bridge_bytes
 
     def take(self, report: SegmentReport) -> Iterator[Finding]:
         """Yield the findings of one segment."""
@@ -66,7 +73,9 @@ class LogJudge:
             why = None if far else "searches by time are off by at most that much"
             yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None, consequence=why)
         for place_of, size, flaw in report.record_flaws:
-            if flaw.code == "CL-BRIDGE":
+            if flaw.code == "CL-BRIDGE":  # a record, but not a message
+                self.bridges += 1
+                self.bridge_bytes += size
                 self.case.damage.append(Stretch(place_of, place_of + size))
             # Clients in other languages may send any bytes within a batch.
             severity = Severity.WARNING if flaw.code == "CL-PROPS" else None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from shlex import quote
 
 from rmqtool.checks.case import Case, Depth
 from rmqtool.checks.log_files import check_gaps, check_last, check_names
-from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings import Finding, Place, Severity, addressed, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import checkpoints, index, paths
 from rmqtool.formats.paths import FileKind
@@ -38,7 +37,6 @@ def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Ite
 
     Without ``configs`` a part of the store could not be read, and missing parts are not judged.
     """
-    root = quote(store.root)
     case = Case.of(store, Depth.QUICK)
     for part in (
         check_names(case),
@@ -53,7 +51,7 @@ def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Ite
         iter(()) if configs is None else _check_queues(store, overview, configs),
         check_disk(overview.disk),
     ):
-        yield (one if one.fix is None else replace(one, fix=one.fix.replace("{store}", root)) for one in part)
+        yield (addressed(one, store.root) for one in part)
 
 
 def no_lock_file() -> Finding:

@@ -21,7 +21,8 @@ from rmqtool.columns.gather import Bytes, Ints, Mask, as_bytes, gather, windows
 from rmqtool.columns.pieces import Coded, coded_texts
 from rmqtool.columns.table import WRONG_CRC, WRONG_PROPERTY_CRC
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.bridges import QUARANTINE
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, TRANSACTION_MASK, SysFlag, TransactionType
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Blank, Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer
@@ -306,6 +307,14 @@ def have_right_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
 def lie_in_place(records: Records, first_physical_offset: int) -> Mask:
     """Return which records are at the physical offset they name; ``first_physical_offset`` is that of byte 0."""
     found: Mask = records.column("physical_offset") == records.file_offsets + first_physical_offset
+    return found
+
+
+def are_bridges(records: Records) -> Mask:
+    """Return which records are placeholders over damage (``formats.bridges.is_bridge``)."""
+    found: Mask = records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.ROLLBACK)
+    if found.any():
+        found[found] = records.select(found).topics.each(lambda topic: topic == QUARANTINE, np.bool_)
     return found
 
 

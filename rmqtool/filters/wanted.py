@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rmqtool.errors import UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.formats.bridges import QUARANTINE, is_bridge
 
 if TYPE_CHECKING:
     from rmqtool.filters.sql92 import Selector
     from rmqtool.filters.tags import TagExpression
+    from rmqtool.formats.commit_log import Message
 
 EVERY_TOPIC = parse_patterns(())
 
@@ -46,6 +48,18 @@ class Wanted:
         return (self.begin is None or store_timestamp >= self.begin) and (
             self.end is None or store_timestamp < self.end
         )
+
+    @property
+    def takes_bridges(self) -> bool:
+        """Whether the placeholders that a repair wrote over damage are wanted.
+
+        They are records, but not messages: only who names their topic gets them.
+        """
+        return QUARANTINE in self.topics.patterns
+
+    def refuses(self, message: Message) -> bool:
+        """Return whether a record is a placeholder, and placeholders are not wanted."""
+        return is_bridge(message) and not self.takes_bridges
 
     def allows_queue(self, topic: str, queue_id: int) -> bool:
         return self.topics.matches(topic) and self.queue_id in (None, queue_id)

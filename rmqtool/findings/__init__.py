@@ -8,7 +8,16 @@ dash are its *family*. The *consequence* says what the problem means for message
 from __future__ import annotations
 
 from rmqtool.findings.codes import FAMILIES, CodeEntry, Severity
-from rmqtool.findings.finding import Finding, Place, broker_text, find_code, is_command, iter_codes, new_finding
+from rmqtool.findings.finding import (
+    Finding,
+    Place,
+    addressed,
+    broker_text,
+    find_code,
+    is_command,
+    iter_codes,
+    new_finding,
+)
 
 __all__ = [
     "FAMILIES",
@@ -16,6 +25,7 @@ __all__ = [
     "Finding",
     "Place",
     "Severity",
+    "addressed",
     "broker_text",
     "find_code",
     "is_command",

@@ -6,7 +6,8 @@ Severity, consequence and fix of a finding are those of its code, unless the che
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import NamedTuple
 
 from rmqtool.findings.codes import CODES, CodeEntry, Severity
@@ -88,6 +89,11 @@ def find_code(code: str) -> CodeEntry | None:
 def iter_codes(prefix: str = "") -> Iterator[CodeEntry]:
     """Yield the registered codes that begin with ``prefix`` (a family, or one code), in the order of the registry."""
     return (entry for entry in CODES.values() if entry.code.startswith(prefix.upper()))
+
+
+def addressed(finding: Finding, store: str) -> Finding:
+    """Return a finding whose fix names the store, so that it can be typed."""
+    return finding if finding.fix is None else replace(finding, fix=finding.fix.replace("{store}", quote(store)))
 
 
 def broker_text(entry: CodeEntry, version: str, *, abnormal: bool) -> str | None:

@@ -1,8 +1,8 @@
 """Bridges: the placeholder records that a repair writes over damage in the log, so that every reader skips the damage.
 
-Brokers do not write them. A bridge is a record of a rolled-back transaction, because no broker puts those into a queue
-or the index. Its topic is not used otherwise, its body is zeros. A broker that scans it checks it like any other
-record.
+Brokers do not write them. A bridge is not a message: what reads a log leaves it out, unless its topic is asked for by
+name (``filters.wanted``). It is a record of a rolled-back transaction, because no broker puts those into a queue or the
+index. Its topic is not used otherwise, its body is zeros. A broker that scans it checks it like any other record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from rmqtool.formats.commit_log import BLANK_SIZE, PREFIXES, Message, encode_mes
 from rmqtool.formats.java import crc31
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, encode_property_crc, find_property_crc
 
-QUARANTINE_TOPIC = b"RMQTOOL_QUARANTINE"
+QUARANTINE = "RMQTOOL_QUARANTINE"
+QUARANTINE_TOPIC = QUARANTINE.encode("ascii")
 # Every broker accepts a message of this size under any settings. Longer damage gets several bridges.
 LARGEST_SIZE = 4 << 20
 _LENGTHS = 3  # Bytes of two length fields: 1 of the topic, 2 of the properties

@@ -17,7 +17,7 @@ from rmqtool.columns.bodies import DEFAULT_BOUNDS, iter_parts
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.pieces import Coded
 from rmqtool.columns.properties import Properties, decode_properties
-from rmqtool.columns.records import Records
+from rmqtool.columns.records import Records, are_bridges
 from rmqtool.filters.columns import match_columns, match_tags
 from rmqtool.filters.wanted import Wanted
 from rmqtool.formats.commit_log import Message, decode_record
@@ -98,6 +98,7 @@ class Selection(Wanted):
         """The questions to ask, the cheapest first."""
         asked: list[tuple[bool, Callable[[Records], Mask]]] = [
             (self.physical_from > 0 or self.begin is not None or self.end is not None, self._in_bounds),
+            (not self.takes_bridges, _are_messages),
             (self.queue_id is not None or self.least_offset is not None or self.names_queues, self._in_queues),
             (self.tags is not None and not self.tags.everything, self._with_tags),
             (self.key is not None, self._with_key),
@@ -220,6 +221,10 @@ class _Columns:
     def column(self, name: str) -> Any:
         """Return the values of a property as a column of text."""
         return self._properties.values(name)
+
+
+def _are_messages(records: Records) -> Mask:
+    return ~are_bridges(records)
 
 
 def _rows_with_targets(records: Records, among: Mask) -> list[int]:

@@ -18,6 +18,7 @@ from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.log.end import read_record
 from rmqtool.look.key_search import KeySearch
 from rmqtool.look.place_search import (
+    LOST_UNDER_BRIDGE,
     LogSearch,
     QueueSearch,
     before_the_log,
@@ -178,6 +179,9 @@ class Lookup:
         return False
 
     def _allows(self, answer: Answer, message: Message) -> bool:
+        if self.wanted.refuses(message):
+            answer.reasons.append(LOST_UNDER_BRIDGE)
+            return False
         if not self.wanted.allows_queue(message.topic, message.queue_id):
             answer.reasons.append(f"the message there is in {message.topic}/{message.queue_id}")
             return False
@@ -207,6 +211,8 @@ class Lookup:
             first = 0 if bounds is None else max(bounds.min_offset, bounds.first_available or 0)
             if search.expired or question.queue_offset < first:
                 answer.reasons.append(f"the message is gone: {before_the_log(self.store)}")
+            if search.bridged:
+                answer.reasons.append(LOST_UNDER_BRIDGE)
             if bounds is not None:
                 text = f"the queue has offsets {max(bounds.min_offset, 0)} to {bounds.max_offset - 1}"
                 empty = f"the queue is empty; its next offset is {bounds.max_offset}"
@@ -257,7 +263,8 @@ class Lookup:
             offset = times.find(queue, timestamp, self.boundary)
             answer.queue_offsets[queue] = offset
             unit = find_in_queue(self.store, queue, offset)
-            if unit is not None and read_record(self.store.commit_log, unit.physical_offset) is not None:
+            record = None if unit is None else read_record(self.store.commit_log, unit.physical_offset)
+            if unit is not None and record is not None and not self.wanted.refuses(record):
                 answer.places.append(unit.physical_offset)
         answer.answered_by.append("queue")
         answer.places = sorted(set(answer.places))

@@ -12,7 +12,8 @@ from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings import Finding, Severity, addressed, new_finding
+from rmqtool.formats.bridges import is_bridge
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, Nothing
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, queue_entries
@@ -207,6 +208,7 @@ class QueueSearch:
     answered_by: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     expired: bool = False
+    bridged: bool = False
 
     def run(self) -> None:
         unit, is_read = None, True
@@ -224,7 +226,8 @@ class QueueSearch:
                 self.answered_by.append("queue")
                 return
             self.expired = physical_offset < self.store.commit_log.min_offset
-            if not self.expired:
+            self.bridged = message is not None and is_bridge(message)
+            if not self.expired and not self.bridged:
                 self._complain("CQ-WRONG", f"its queue entry points to {physical_offset}, where another message is")
         if self.expired:
             return
@@ -244,15 +247,14 @@ class QueueSearch:
                 return
 
     def _complain(self, code: str, text: str) -> None:
-        self.findings.append(_unit_finding(code, self.queue, self.queue_offset, text))
+        self.findings.append(_unit_finding(self.store, code, self.queue, self.queue_offset, text))
 
 
-def _unit_finding(code: str, queue: QueueId, queue_offset: int, text: str) -> Finding:
+def _unit_finding(store: Store, code: str, queue: QueueId, queue_offset: int, text: str) -> Finding:
     topic, queue_id = queue
-    message = f"{topic}/{queue_id}@{queue_offset}: {text}"
-    file = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
-    fix = "rmqtool repair --apply rebuilds queues from the log"
-    return Finding(code, Severity.WARNING, message, file=file, topic=topic, queue_id=queue_id, fix=fix)
+    found = new_finding(code, f"{topic}/{queue_id}@{queue_offset}: {text}", severity=Severity.WARNING)
+    found = replace(found, file=f"{CONSUME_QUEUE}/{topic}/{queue_id}", topic=topic, queue_id=queue_id)
+    return addressed(found, store.root)
 
 
 def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
@@ -266,12 +268,12 @@ def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
             unit = ConsumeQueueFiles(queue, queues[queue]).read_unit(entry.queue_offset)
             if unit is None or not unit.size:
                 text = f"the message is at {message.physical_offset}, but no queue entry points to it"
-                yield _unit_finding("CQ-MISSING", queue, entry.queue_offset, text)
+                yield _unit_finding(store, "CQ-MISSING", queue, entry.queue_offset, text)
             elif (unit.physical_offset, unit.size) != (message.physical_offset, message.total_size):
                 text = (
                     f"the message is at {message.physical_offset}, but its queue entry points to {unit.physical_offset}"
                 )
-                yield _unit_finding("CQ-WRONG", queue, entry.queue_offset, text)
+                yield _unit_finding(store, "CQ-WRONG", queue, entry.queue_offset, text)
 
 
 def find_in_queue(store: Store, queue: QueueId, queue_offset: int) -> ConsumeQueueUnit | None:
@@ -303,6 +305,9 @@ def _find_in_database(store: Store, queue: QueueId, queue_offset: int) -> Consum
 
 # Larger segments are not walked record by record.
 _NEAR_WALKED = 8 << 20
+
+
+LOST_UNDER_BRIDGE = "the message there was damaged: a repair wrote a placeholder over it, and it is lost"
 
 
 class PlaceAnswer(NamedTuple):
@@ -398,6 +403,8 @@ def find_first_since(store: Store, timestamp: int, latest_before: bool, log: Log
     before: Message | None = None
     start = segments[chosen].base_offset if segments else 0
     for message in log.iter_messages(start, store.commit_log.end_offset):
+        if is_bridge(message):
+            continue
         if message.store_timestamp >= timestamp and not latest_before:
             return message
         if message.store_timestamp > timestamp:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.formats.bridges import QUARANTINE
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import LMQ_PREFIX, TopicKind, topic_kind
 from rmqtool.store.open import Store
@@ -64,7 +65,7 @@ def describe_unknown(store: Store, patterns: TopicPatterns) -> str | None:
     if not patterns.patterns:
         return None
     try:
-        known = sorted(set(_iter_known(store)))
+        known = sorted({*_iter_known(store), *({QUARANTINE} & set(patterns.patterns))})
     except (OptionalMissing, ReadFailed):
         return None
     unknown = [pattern for pattern in patterns.patterns if not parse_patterns([pattern]).select(known)]

@@ -31,6 +31,8 @@ def summary_lines(
     looked = [counted(summary["files"], "file", "files")]
     if summary["messages"]:
         looked.append(f"{counted(summary['messages'], 'message', 'messages')} ({size(summary['bytes'])})")
+    if summary["placeholders"]:
+        looked.append(counted(summary["placeholders"], "placeholder"))
     looked.append(counted(summary["queues"], "queue", "queues"))
     if summary["indexes"]:
         looked.append(counted(summary["indexes"], "index file", "index files"))

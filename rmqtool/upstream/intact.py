@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.formats import layouts
+from rmqtool.formats.bridges import is_bridge
 from rmqtool.formats.codes import HOST_BITS
 from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
 from rmqtool.formats.consume_queue import UNIT_SIZE
@@ -263,7 +264,8 @@ def find_lost(before: StoreView, log_files: Iterable[LogFile], store: MessageSto
         for begin, end in spans:
             for message in iter_whole_records(before, file, begin, end):
                 key = file.path, message.topic
-                lost[key] = _with(lost.get(key), file.path, message)
+                if not is_bridge(message):
+                    lost[key] = _with(lost.get(key), file.path, message)
     return sorted(_told_apart(lost.values(), before, store))
 
 

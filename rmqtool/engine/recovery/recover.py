@@ -327,7 +327,8 @@ class _Recovery:
             abnormal=is_abnormal,
             has_queues=has_queues,
         )
-        report.min_offset, report.max_offset, report.messages = log.min_offset, tail.offset, reading.records
+        report.min_offset, report.max_offset = log.min_offset, tail.offset
+        report.messages = reading.records - len(reading.damage.bridges)
 
     def _latest_time(self, reading: LogPass) -> int:
         """Return the latest time that a checkpoint may have. A broker's clock may have been set back meanwhile."""
