@@ -238,7 +238,10 @@ def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: In
 
 
 def find_odd_edge(before: SegmentReport, report: SegmentReport) -> OddTime | None:
-    """Return which of the last record of a report and the first of the next is out of order, if their times are."""
+    """Return the record with an odd time at the border of two reports, the last of one or the first of the next.
+
+    None if the times of the two are in order.
+    """
     if not before.tail or not report.head or not 0 < report.head[0].store_timestamp < before.tail[-1].store_timestamp:
         return None
     first, last = report.head[0], before.tail[-1]

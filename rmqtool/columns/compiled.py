@@ -186,7 +186,7 @@ class SpelledLines(NamedTuple):
 
 
 def spelled(data: Bytes, file_offsets: Ints, row: int, size: int) -> SpelledLines | None:
-    """Return Message lines of the records from ``row`` on; the last one begins where ``size`` bytes surely hold it."""
+    """Return Message lines of the records from ``row`` on, up to one that may not fit into ``size`` bytes any more."""
     native = kernel.NATIVE
     if native is None:
         return None

@@ -226,7 +226,7 @@ class Limits:
         self.corrects_offsets = config.broker_role is not BrokerRole.SLAVE
 
     def units(self, most: int) -> int:
-        """Return how many entries a get examines before it gives up; a filter can pass few of them."""
+        """Return how many entries a get examines at most; a filter may reject all of them."""
         if self.is_old:
             return max(_LEAST_LOOKED_AT, most * UNIT_SIZE) // UNIT_SIZE
         return max(self._config.max_filter_message_size, most * UNIT_SIZE) // UNIT_SIZE

@@ -55,7 +55,7 @@ class IndexFileWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the file has no space for another entry."""
+        """Whether the file has no space for another entry. Entry 0 is not used, so it holds one less than its size."""
         return self.next_entry >= self.geometry.entries
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:

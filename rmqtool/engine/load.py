@@ -292,7 +292,7 @@ def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
 
 
 def refuse_databases(listing: StoreListing) -> None:
-    """Refuse a store whose topics, groups and offsets are in RocksDB: what is written in files no broker would read."""
+    """Refuse a store whose topics, groups and offsets are in RocksDB: its broker would not read them from files."""
     found = [directory for directory in listing.databases() if directory.startswith(f"{paths.CONFIG}/")]
     if found:
         raise StoreError(

@@ -60,7 +60,7 @@ class Destination(NamedTuple):
 
 
 def is_for_later(properties: Mapping[str, str]) -> bool:
-    """Return whether a property asks for a delay."""
+    """Return whether a property asks for a delay, by a level or by a time of delivery."""
     return DELAY in properties or any(name in properties for name in _TIMER_WISHES)
 
 

@@ -346,7 +346,7 @@ def _cut(column: Numbers, part: slice) -> Numbers:
 
 
 def _number(queue_codes: Ints, queues: list[tuple[str, int]], offsets: QueueOffsets) -> Ints:
-    """Return the queue offsets of messages, in their order, and count them."""
+    """Return the queue offsets of messages, in their order, and advance their queues."""
     import numpy as np
 
     numbers = np.empty(len(queue_codes), np.int64)

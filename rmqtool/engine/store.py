@@ -276,7 +276,7 @@ class MessageStore:
 
     @to_the_end
     def write_now(self) -> None:
-        """Write what was put and waits; with synchronous flush it is not durable by that."""
+        """Write the messages that ``put_async`` queued to the file; ``wait`` or ``flush_now`` makes them durable."""
         self._writer.write_waiting()
 
     def settle(self, ticket: PutTicket) -> bool:
@@ -444,7 +444,7 @@ class MessageStore:
         self.dispatch_now()
 
     def upkeep(self) -> None:
-        """Force what is due, and prepare what is needed next; a thread beside the one that puts may do it."""
+        """Do the flushes and preparations that are due; another thread may put meanwhile."""
         if self._first.is_done:
             self._upkeep.do_due()
 

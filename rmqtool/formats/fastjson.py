@@ -425,7 +425,7 @@ def _has_numbers(found: dict[int | str, Any]) -> bool:
 
 
 def _comma_kind(found: dict[int | str, Any], before: str) -> OddityKind:
-    """Return which oddity it is that a comma comes where a name is expected; ``found`` is the object so far."""
+    """Return the oddity of a comma where a name is expected; ``found`` is the object so far."""
     if _has_numbers(found):
         return OddityKind.DOUBLE_COMMA_OF_NUMBERS
     if not before.endswith(","):

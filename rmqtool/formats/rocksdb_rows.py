@@ -63,7 +63,7 @@ def _proven(what: str, key: bytes, found: Key, encode: Callable[[Key], bytes]) -
 
 
 def decode_row_value(layout: Layout[Value], value: Buffer) -> Value | Flaw:
-    """Return a value that is exactly one layout."""
+    """Return a value by its layout; a flaw if it is shorter or longer."""
     return layout.decode(value) if len(value) == layout.size else _flaw(layout.name, value)
 
 

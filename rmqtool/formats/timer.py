@@ -66,7 +66,7 @@ def decode_timer_unit(data: Buffer, file_offset: int = 0) -> TimerLogUnit | Time
 
 
 def timer_magic_words(magic: int) -> str:
-    """Return the magic of an entry in words."""
+    """Return the magic of an entry in words, for people; a magic without a known bit as a number."""
     words = [
         word
         for bit, word in ((MAGIC_DEFAULT, "default"), (MAGIC_ROLL, "roll"), (MAGIC_DELETE, "delete"))

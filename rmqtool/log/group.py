@@ -407,7 +407,7 @@ class _Columns:
         return _mapped(coded_hosts(self.records, "born_host"), lambda host: host.rpartition(":")[0].strip("[]"))
 
     def _group(self) -> Coded:
-        """Return ``_group_of`` each message."""
+        """Return the group that each message is retried for, else the producer group of its transaction."""
         topics, groups = self._topic(), self._property(PGROUP)
         retried = topics.each(lambda topic: retried_group(topic) is not None, np.bool_)
         named = _mapped(topics, retried_group)

@@ -68,7 +68,10 @@ class Watch:
         self.found: dict[int, int] = {}
 
     def see(self, claims: Ints, numbers: Ints) -> None:
-        """Take numbers of messages. An offset becomes that of the first message at or after it."""
+        """Take the old and the new offsets of the next messages.
+
+        A watched offset becomes the new offset of the first message at or after it.
+        """
         open_offsets = self.offsets[len(self.found) :]
         if not len(open_offsets) or not len(claims):
             return

@@ -125,7 +125,7 @@ class QueueCheck:
             self._accept(pending, self.claims.judge_by(pending, following))
 
     def _accept(self, claim: Claim, verdict: Verdict) -> None:
-        """Write the entry of a record where ``verdict`` says, after what the gap before it needs."""
+        """Write the entry of a record where ``verdict`` says, after filling the gap before it."""
         expected = self.claims.expected
         if verdict is Verdict.STRAY:
             self._evidence.strays.append((self, claim))
