@@ -155,9 +155,10 @@ class HungKeys(NamedTuple):
 
 
 def hung(slots: npt.NDArray[Any], keys: tuple[Any, Ints, Ints], first: int, begin_timestamp: int) -> HungKeys | None:
-    """Link ``keys`` into the chains of ``slots``, which are changed, and return their entries, the first ``first``.
+    """Return the index entries of ``keys``, linked into the chains of ``slots``; None without the kernel or slots.
 
-    ``keys`` are hashes, physical offsets and store times (ms).
+    The entries are numbered from ``first`` on, and ``slots`` is changed to point to the newest ones. ``keys`` are
+    hashes, physical offsets and store times (ms).
     """
     native = kernel.NATIVE
     if native is None or not len(slots):

@@ -148,6 +148,7 @@ def _bodies(texts: Any, encodings: Any) -> list[bytes] | None:
 
 
 def _body(text: bytes | None, encoding: str) -> bytes:
+    """Return the bytes of a body; a ValueError or TypeError for one that does not have its encoding."""
     if encoding == "none" or (text is None and not encoding):
         return b""
     if text is None:

@@ -122,7 +122,7 @@ class Piece(NamedTuple):
 
 
 def decode_piece(data: bytes, physical_offset: int, rules: DispatchRules) -> Piece | None:
-    """Return the records at the beginning of ``data``, or None if they are not clean.
+    """Return the records at the beginning of ``data``, or None if the first one is not a sound record in its place.
 
     ``data`` begins at ``physical_offset`` of the log.
     """
@@ -323,7 +323,7 @@ class Dispatcher:
         return LEAST_FOR_BULK if self._dispatched_bytes >= LEAST_TO_LOAD_BULK else LEAST_TO_LOAD_BULK
 
     def _dispatch_piece(self, segment: Segment, position: int, end: int) -> int | None:
-        """Dispatch a piece of a segment by columns; return None if they are not clean."""
+        """Dispatch a piece of a segment by columns; return None if its records are not clean."""
 
         options = self._options
         data = self._opened(segment).pread(min(end - position, self._piece), position - segment.base_offset)

@@ -108,7 +108,7 @@ class GetMessageResult:
 
     @property
     def messages(self) -> list[Got]:
-        """The records."""
+        """The records of the answer; those of one read are cut out of it at the first use."""
         if self._messages is None:
             self._messages = [] if self._together is None else self._together.cut()
         return self._messages

@@ -322,8 +322,9 @@ class _Parser:
         return found
 
     def _separator(self) -> str:
-        """Go to the token after a value, past at most one comma; return what is before it, in the words of
-        ``_Parser``.
+        """Go to the token after a value, past at most one comma, and name what is before it.
+
+        The name is one of those that ``_Parser`` keeps in its states.
         """
         before = "}" if self._text[self._at - 1] in "}]" else "value"
         self._skip(before)

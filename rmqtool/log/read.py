@@ -302,7 +302,7 @@ class DLedgerScan:
         return found, position
 
     def _spell(self, data: bytes, bodies: list[_Body], at: int) -> Iterator[Rows | Place]:
-        """Yield the records; those that the columns decline or that are wrong, as the walk sees them."""
+        """Yield the records as rows; a record that the columns decline or find wrong is read by a ``SegmentWalk``."""
         while bodies:
             records, _ = decode_records(data, np.array([body.offset for body in bodies], np.int64))
             places = records.file_offsets + int64(self.base_offset + at)
@@ -319,7 +319,7 @@ class DLedgerScan:
             bodies = bodies[len(records) + 1 :]
 
     def _record(self, body: _Body, at: int) -> Rows | Place:
-        """Return the record in an entry as the walk sees it; bytes after the entry are not looked at."""
+        """Return what a ``SegmentWalk`` finds in an entry; it does not look at bytes after the entry."""
         walk = SegmentWalk(self.file, self.base_offset, at + body.offset + body.length)
         return seen(walk, walk.place_at(at + body.offset))
 

@@ -121,6 +121,7 @@ def _read(files: WritableFileSystem) -> bytes | None:
     if not files.exists(CHECKPOINT):
         return None
     with files.open_read(CHECKPOINT) as file:
+        # More than a page, so that a file that is too long is noticed.
         return file.pread(2 * PAGE_SIZE, 0)
 
 
