@@ -142,6 +142,13 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
+    ('browse', 'See a store in a terminal.', ('store',), (
+        (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),
+        (('--conf',), 'Override a setting of broker.conf; repeatable.', 'any'),
+        (('--tz',), 'Time zone: local, UTC, +08:00 or a name.', 'any'),
+        (('--debug',), 'Show the traceback of an unexpected error.', ''),
+        (('-h', '--help'), 'Show the options.', ''),
+    )),
     ('check', 'Check every record and every cross-reference.', ('store',), (
         (('--quick',), 'Check files, but read no messages.', ''),
         (('--deep',), 'Also decompress every body and follow every timer.', ''),
@@ -434,7 +441,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('man', 'Show a page of the manual.', ('info|cat|query|stat|dump|check|diff|recover|repair|copy|init|topic|produce|tick|consume|export|serve|demo|man|findings|json|recipes|remoting|store',), (
+    ('man', 'Show a page of the manual.', ('info|cat|query|stat|dump|browse|check|diff|recover|repair|copy|init|topic|produce|tick|consume|export|serve|demo|man|findings|json|recipes|remoting|store',), (
         (('--color',), 'Colour.', 'auto|always|never'),
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),

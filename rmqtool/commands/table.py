@@ -36,6 +36,7 @@ COMMANDS: tuple[Entry, ...] = (
     ),
     Entry("stat", "rmqtool.commands.stat:stat", Panel.LOOK, "Count messages and bytes by topic, tag, time and more."),
     Entry("dump", "rmqtool.commands.dump:dump", Panel.LOOK, "Show every byte of a file or a record with its name."),
+    Entry("browse", "rmqtool.commands.browse:browse", Panel.LOOK, "See a store in a terminal."),
     Entry("check", "rmqtool.commands.check:check", Panel.JUDGE, "Check every record and every cross-reference."),
     Entry("diff", "rmqtool.commands.diff:diff", Panel.JUDGE, "Compare two stores."),
     Entry(

@@ -303,8 +303,8 @@ def _decisions(store: Store, records: list[Message]) -> Iterator[Event]:
     committed = any(record.sys_flag & SysFlag.TRANSACTION_COMMIT for record in records)
     first = min(record.physical_offset for record in halves.values())
     for op in iter_messages_since(store, frozenset(HALF_TOPICS.values()).__contains__, first):
-        decided = {place for place in _decided_by(op) if place in halves}
-        decided |= {place for place, half in halves.items() if str(half.physical_offset) == _trans_offset(op)}
+        decided = {place for place in decided_by(op) if place in halves}
+        decided |= {place for place, half in halves.items() if str(half.physical_offset) == decided_offset(op)}
         for place in decided:
             about = {"halfQueueOffset": place[2]}
             del halves[place]
@@ -313,13 +313,14 @@ def _decisions(store: Store, records: list[Message]) -> Iterator[Event]:
             return
 
 
-def _decided_by(op: Message) -> Iterator[tuple[str, int, int]]:
+def decided_by(op: Message) -> Iterator[tuple[str, int, int]]:
+    """Yield the half messages that an op record decides: its own topic, the queue and the offset of each."""
     offsets = decode_op_body(op.raw_body)
     if not isinstance(offsets, Flaw):
         yield from ((op.topic, op.queue_id, offset) for offset in offsets)
 
 
-def _trans_offset(op: Message) -> str | None:
+def decided_offset(op: Message) -> str | None:
     """Return the physical offset of the half message, which 5.4's op records for RocksDB have."""
     return op.properties.get(TRANS_OFFSET) if op.topic == topics.ROCKSDB_OP_HALF_TOPIC else None
 

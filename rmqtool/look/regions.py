@@ -102,9 +102,9 @@ def explain(regions: Iterable[Region], **told: tuple[str | None, bool | None]) -
     ]
 
 
-def tile(regions: Iterable[Region], size: int) -> Iterator[Region]:
-    """Yield ``regions``, and a region ``unknown`` for each span that none of them covers."""
-    at = 0
+def tile(regions: Iterable[Region], size: int, start: int = 0) -> Iterator[Region]:
+    """Yield ``regions``, and a region ``unknown`` for each span from ``start`` on that none of them covers."""
+    at = start
     for region in regions:
         if region.offset > at:
             yield Region(at, region.offset - at, "unknown", "unused bytes")
@@ -300,9 +300,9 @@ def _piece_words(piece: Piece) -> str | None:
     return None if piece.kind is PieceKind.PAIR else f"not a property: {piece.kind}"
 
 
-def iter_dledger_regions(file: ReadableFile, base_offset: int) -> Iterator[Region]:
-    """Yield the regions of a DLedger data file: entries, each with its record inside."""
-    at, size = 0, file.size()
+def iter_dledger_regions(file: ReadableFile, base_offset: int, start: int = 0) -> Iterator[Region]:
+    """Yield the regions of a DLedger data file from ``start``, where an entry begins; its record is inside each."""
+    at, size = start, file.size()
     while at < size:
         head_bytes = file.pread(dledger.HEAD_SIZE, at)
         head = dledger.decode_entry_head(head_bytes.ljust(dledger.HEAD_SIZE, b"\0"), 0, size - at)
@@ -399,12 +399,15 @@ Describe = Callable[[Any, int, Region], Region]
 
 
 def iter_unit_regions(
-    file: ReadableFile, layout: Layout[Any], kind: str, number_from: int, describe: Describe
+    file: ReadableFile, layout: Layout[Any], kind: str, number_from: int, describe: Describe, start: int = 0
 ) -> Iterator[Region]:
-    """Yield the regions of a file of entries; ``describe`` adds words and check marks to each."""
+    """Yield the regions of a file of entries from ``start``, where one begins.
+
+    ``describe`` adds words and check marks to each.
+    """
     size = file.size()
-    at_end = 0
-    for at, length, data in iter_runs(file, 0, size, layout.size):
+    at_end = start
+    for at, length, data in iter_runs(file, start, size, layout.size):
         first = number_from + at // layout.size
         at_end = at + length
         if data is None:
@@ -453,8 +456,8 @@ def describe_plain(_unit: Any, _number: int, region: Region) -> Region:
     return region
 
 
-def iter_timer_log_regions(file: ReadableFile) -> Iterator[Region]:
-    size, at = file.size(), 0
+def iter_timer_log_regions(file: ReadableFile, start: int = 0) -> Iterator[Region]:
+    size, at = file.size(), start
     while at < size:
         data = file.pread(timer.UNIT_SIZE, at)
         found = timer.decode_timer_unit(data)
@@ -517,9 +520,15 @@ def iter_index_regions(file: ReadableFile, hints: Sequence[Geometry] = ()) -> It
         if size > index.HEADER_SIZE:
             yield Region(index.HEADER_SIZE, size - index.HEADER_SIZE, "damage", "IX-HEAD", words=text, right=False)
         return
-    opened = IndexFile(file, geometries[0], header)
-    yield from _slot_regions(opened)
-    yield from _entry_regions(opened)
+    yield from iter_hash_regions(IndexFile(file, geometries[0], header), index.HEADER_SIZE)
+
+
+def iter_hash_regions(opened: IndexFile, start: int) -> Iterator[Region]:
+    """Yield the regions of slots and entries from the one at ``start`` on."""
+    entries_at = index.entry_offset(opened.geometry.slots, 0)
+    if start < entries_at:
+        yield from _slot_regions(opened, start - (start - index.HEADER_SIZE) % index.SLOT_SIZE)
+    yield from _entry_regions(opened, max(start - (start - entries_at) % index.ENTRY_SIZE, entries_at))
 
 
 def _index_header_region(file: ReadableFile, geometries: Sequence[Geometry]) -> Region:
@@ -530,10 +539,10 @@ def _index_header_region(file: ReadableFile, geometries: Sequence[Geometry]) -> 
     return Region(0, index.HEADER_SIZE, "header", "index header", words=words or None, children=fields)
 
 
-def _slot_regions(opened: IndexFile) -> Iterator[Region]:
+def _slot_regions(opened: IndexFile, start: int) -> Iterator[Region]:
     slots = opened.geometry.slots
     end = index.slot_offset(slots)
-    for at, length, data in iter_runs(opened.file, index.HEADER_SIZE, end, index.SLOT_SIZE):
+    for at, length, data in iter_runs(opened.file, start, end, index.SLOT_SIZE):
         first = (at - index.HEADER_SIZE) // index.SLOT_SIZE
         if data is None:
             last = first + length // index.SLOT_SIZE - 1
@@ -545,10 +554,10 @@ def _slot_regions(opened: IndexFile) -> Iterator[Region]:
             yield Region(place, index.SLOT_SIZE, "slot", f"slot {first + number}", newest, right=right)
 
 
-def _entry_regions(opened: IndexFile) -> Iterator[Region]:
-    start = index.entry_offset(opened.geometry.slots, 0)
+def _entry_regions(opened: IndexFile, start: int) -> Iterator[Region]:
+    zero = index.entry_offset(opened.geometry.slots, 0)
     for at, length, data in iter_runs(opened.file, start, opened.file.size(), index.ENTRY_SIZE):
-        first = (at - start) // index.ENTRY_SIZE
+        first = (at - zero) // index.ENTRY_SIZE
         if data is None:
             last = first + length // index.ENTRY_SIZE - 1
             yield Region(at, length, "zeros", f"entries {first} to {last}, not written")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.formats import checkpoints, paths, topics
@@ -127,6 +127,30 @@ def report_delays(store: Store, selection: Selection, effort: Effort, now: int) 
         ("delay",), delivered=0, waiting=0, late=0, rolled=0, cancels=0, cancelled=0, nextDueTimestamp=None
     )
     picked = _pick(store, (selection, effort), tallies, {SCHEDULE_TOPIC, TIMER_TOPIC}.__contains__)
+    for delay in iter_delays(store, picked):
+        row = tallies.take(delay.message, delay.name)
+        row.count(delay.state)
+        if delay.state == "waiting":
+            row.count("late", int(delay.due < now))
+            known = row.more["nextDueTimestamp"]
+            row.more["nextDueTimestamp"] = delay.due if known is None else min(known, delay.due)
+    return tallies.settle()
+
+
+class Delay(NamedTuple):
+    """A delayed message: the name of its level or timer, when it is due, and what became of it.
+
+    ``state`` is waiting, delivered, rolled, cancels or cancelled.
+    """
+
+    message: Message
+    name: str
+    due: int
+    state: str
+
+
+def iter_delays(store: Store, picked: Sequence[Message]) -> Iterator[Delay]:
+    """Yield the delayed messages and timers among ``picked``, which are all of a store."""
     ended = max((message.store_timestamp for message in picked), default=0)
     progress = _delay_offsets(store)
     for message in picked:
@@ -134,10 +158,8 @@ def report_delays(store: Store, selection: Selection, effort: Effort, now: int) 
             level = message.queue_id + 1
             due = due_time(store, message)
             done = message.queue_offset < progress[level] if level in progress else due <= ended
-            _count_delay(tallies.take(message, f"level {level}"), due, done=done, late=due < now)
-    timers = [message for message in picked if message.topic == TIMER_TOPIC]
-    _count_timers(store, tallies, timers, (ended, now))
-    return tallies.settle()
+            yield Delay(message, f"level {level}", due, "delivered" if done else "waiting")
+    yield from _iter_timers(store, [message for message in picked if message.topic == TIMER_TOPIC], ended)
 
 
 def _delay_offsets(store: Store) -> dict[int, int]:
@@ -147,22 +169,11 @@ def _delay_offsets(store: Store) -> dict[int, int]:
         return {}
 
 
-def _count_delay(row: Tally, due: int, *, done: bool, late: bool) -> None:
-    if done:
-        row.count("delivered")
-        return
-    row.count("waiting")
-    row.count("late", int(late))
-    known = row.more["nextDueTimestamp"]
-    row.more["nextDueTimestamp"] = due if known is None else min(known, due)
+def _iter_timers(store: Store, timers: list[Message], ended: int) -> Iterator[Delay]:
+    """Yield each timer once, by its last record, because a rolled timer is stored again.
 
-
-def _count_timers(store: Store, tallies: Tallies, timers: list[Message], times: tuple[int, int]) -> None:
-    """Count each timer once, by its last record, because a rolled timer is stored again.
-
-    ``times`` are the end of the log and now.
+    ``ended`` is when the log ended.
     """
-    ended, now = times
     data = store.read_file(paths.config_path(paths.TIMER_CHECK), checkpoints.PAGE_SIZE)
     read = checkpoints.decode_timer_checkpoint(data).last_read_time_ms if data else 0
     reached = read or ended
@@ -172,18 +183,18 @@ def _count_timers(store: Store, tallies: Tallies, timers: list[Message], times: 
         if TIMER_DEL_UNIQKEY in message.properties:
             cancels.setdefault(message.properties.get(TIMER_OUT_MS, ""), []).append(message)
     for message in timers:
-        row = tallies.take(message, "POP" if is_pop_mark(message) else "timer")
         out = message.properties.get(TIMER_OUT_MS, "")
         due = parse_long(out)
         due = message.store_timestamp if due is None else due
         if last[_timer_key(message)] is not message:
-            row.count("rolled")
+            state = "rolled"
         elif TIMER_DEL_UNIQKEY in message.properties:
-            row.count("cancels")
+            state = "cancels"
         elif any(is_cancelled_by(store, message, cancel) for cancel in cancels.get(out, ())):
-            row.count("cancelled")
+            state = "cancelled"
         else:
-            _count_delay(row, due, done=due < reached, late=due < now)
+            state = "delivered" if due < reached else "waiting"
+        yield Delay(message, "POP" if is_pop_mark(message) else "timer", due, state)
 
 
 def _timer_key(message: Message) -> tuple[str, ...]:

@@ -61,6 +61,12 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("The first entry of a queue:", "rmqtool dump store/consumequeue/T_normal/0/00000000000000000000@0-20"),
         Example("The checkpoint by its declared layout:", "rmqtool dump store/checkpoint --as-declared"),
     ),
+    "browse": (
+        Example(
+            "It needs a terminal; in a script, other commands show the same:", "rmqtool browse store", status=Exit.USAGE
+        ),
+        Example("A path that does not exist:", "rmqtool browse stor", status=Exit.NOT_A_STORE),
+    ),
     "check": (
         Example("A store whose broker was killed:", "rmqtool check store", "49-killed-torn", status=Exit.NO),
         Example("What a finding means:", "rmqtool check --explain CL-TORN"),

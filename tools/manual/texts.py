@@ -44,6 +44,9 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("stat", Exit.NO): "No topic or queue matches.",
     ("stat", Exit.SKIPPED): "Counted, but damaged ranges were skipped.",
     ("dump", Exit.NO): "There is no record at that offset.",
+    ("browse", Exit.DONE): "You quit.",
+    ("browse", Exit.USAGE): "Input or output is not a terminal, or an option is wrong.",
+    ("browse", Exit.OPTIONAL_MISSING): "textual is not installed; the error names the command that installs it.",
     ("check", Exit.DONE): "No finding at or above `--fail-on`.",
     ("check", Exit.NO): "Findings at or above `--fail-on`.",
     ("check", Exit.SKIPPED): "The check ended early (`--max-time`); the findings until then were shown.",
@@ -153,6 +156,21 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "They count what was stored, not what was sent. Retries, transactions and delayed messages are stored more "
             "than once, each time in another topic. `--by kind` separates them.",
+        ),
+    ),
+    "browse": (
+        "Keys",
+        (
+            "Enter opens a part of the tree, or follows the row under the cursor: from a queue entry to its "
+            "record, from a record to its entries in queues and index and along the chain of an index slot, "
+            "from a half message to its decision, from a delayed message to its delivery. Backspace returns. "
+            "Tab changes between tree and table. Arrows, Page Up, Page Down, Home, End and the mouse move.",
+            "`/` searches a key, an id or TOPIC/QUEUE@OFFSET; if nothing has it, the text of bodies. `:` goes "
+            "to an offset of the queue or file on the screen, to @OFFSET of the log, to TOPIC/QUEUE@OFFSET, or "
+            "to a time. `f` filters by a tag or an SQL92 expression. `d` checks the topic on the screen, or the "
+            "store; then it goes to the next finding, and `D` to the previous one. `y` copies the command that "
+            "prints the same. `?` lists the keys, `q` quits.",
+            "Colours are those of the terminal; NO_COLOR switches them off.",
         ),
     ),
     "dump": (

@@ -1,0 +1,166 @@
+"""Pages: tables whose rows are read when they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.render.text import counted, neutral
+
+Link = Callable[[], "Page"]
+"""Makes the page to which a row leads."""
+
+
+class Column(NamedTuple):
+    """A column: its title and its cells; a width of 0 is the room that the others leave."""
+
+    title: str
+    width: int = 0
+    is_number: bool = False
+
+
+class Row(NamedTuple):
+    """A row: its position on the page, its cells, and where Enter goes.
+
+    ``details`` are the lines that are shown for the row under the cursor. ``style`` is one of ``render.text``.
+    """
+
+    position: int
+    cells: tuple[str, ...]
+    link: Link | None = None
+    style: str = ""
+    details: tuple[str, ...] = ()
+
+
+class Scope(NamedTuple):
+    """The messages that a page is about: what a filter, a search or a check on this page is limited to."""
+
+    topic: str | None = None
+    queue_id: int | None = None
+
+
+class Page:
+    """A page without rows; subclasses read theirs.
+
+    ``start`` and ``end`` are the bounds of the positions. ``command`` prints the same on a command line.
+    """
+
+    title = ""
+    columns: Sequence[Column] = ()
+    command = ""
+    scope = Scope()
+    start = 0
+    end = 0
+    # Where the cursor is at first.
+    first_position: int | None = None
+
+    def note(self) -> str:
+        """Return a line about the page."""
+        return ""
+
+    def rows(self, position: int, count: int) -> list[Row]:
+        """Return up to ``count`` rows from the one at ``position`` on, or the next one after it."""
+        raise NotImplementedError
+
+    def back(self, position: int, count: int) -> int:
+        """Return the position of the row that is ``count`` rows before ``position``, or the first one."""
+        raise NotImplementedError
+
+    def last(self) -> int:
+        """Return the position of the last row."""
+        return self.back(self.end, 1)
+
+    def refresh(self) -> None:
+        """Look again at what has grown since."""
+
+    def is_growing(self) -> bool:
+        """Whether rows are still being added."""
+        return False
+
+    def close(self) -> None:
+        """Stop work that the page has begun."""
+
+
+class ListPage(Page):
+    """A page of rows that are at hand."""
+
+    def __init__(
+        self, title: str, columns: Sequence[Column], rows: Iterable[Row], command: str, note: str = ""
+    ) -> None:
+        self.title, self.columns, self.command = title, columns, command
+        self.listed = [row._replace(position=number) for number, row in enumerate(rows)]
+        self._note = note
+        self.end = len(self.listed)
+
+    def note(self) -> str:
+        return self._note
+
+    def rows(self, position: int, count: int) -> list[Row]:
+        return self.listed[max(position, 0) : max(position, 0) + count]
+
+    def back(self, position: int, count: int) -> int:
+        return max(min(position, len(self.listed)) - count, 0)
+
+
+def step_back(offsets: Callable[[int, int], list[int]], position: int, count: int, reach: int) -> int:
+    """Return the position of the row that is ``count`` rows before ``position``, or the first one.
+
+    ``offsets`` returns the positions of the rows from the one with the byte at its first argument on, to before its
+    second. They are asked for in steps of ``reach`` bytes, because rows have any size.
+    """
+    while position > 0:
+        known = offsets(max(position - reach, 0), position)
+        if len(known) >= count:
+            return known[-count]
+        if not known:
+            return position
+        count, position = count - len(known), known[0]
+    return 0
+
+
+def line(*cells: str, link: Link | None = None, style: str = "", details: Iterable[str] = ()) -> Row:
+    """Return a row for a ``ListPage``, which numbers it."""
+    return Row(0, cells, link, style, tuple(details))
+
+
+class GrowingPage(ListPage):
+    """A page of rows that are read by ``load``, in a thread of their own: what takes long, or what ends a command."""
+
+    def __init__(
+        self, title: str, columns: Sequence[Column], make: Callable[[], Iterator[Row]], command: str, note: str = ""
+    ) -> None:
+        super().__init__(title, columns, (), command, note)
+        self._make = make
+        self._is_stopped = False
+        self._is_done = False
+        # The state of the page that is on the screen.
+        self.drawn, self.was_growing = 0, True
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add rows at the end."""
+        for row in rows:
+            if self._is_stopped:
+                return
+            self.listed.append(row._replace(position=len(self.listed)))
+            self.end = len(self.listed)
+
+    def load(self) -> None:
+        """Read the rows. An error is a row."""
+        try:
+            self.add(self._make())
+        except RmqtoolError as error:
+            texts = (error.message, error.hint or "")
+            self.add([line(*("" for _ in self.columns[1:]), neutral(error.message), style="error", details=texts)])
+        finally:
+            self._is_done = True
+
+    def note(self) -> str:
+        found = counted(len(self.listed), "row")
+        return self._note if self._is_done and self._note else found if self._is_done else f"{found}, reading …"
+
+    def is_growing(self) -> bool:
+        return not self._is_done
+
+    def close(self) -> None:
+        self._is_stopped = True

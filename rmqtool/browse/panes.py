@@ -1,0 +1,346 @@
+"""The panes of the screen: the tree, and a table that shows the rows of a page around a cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+
+from rmqtool.browse.page import Column, Page, Row, line
+from rmqtool.browse.tree import Node
+from rmqtool.errors import RmqtoolError
+from rmqtool.render.text import cut, display_width, neutral
+
+_STYLES = {
+    "error": "red",
+    "warning": "yellow",
+    "notice": "cyan",
+    "good": "green",
+    "title": "bold",
+    "dim": "dim",
+    "": "",
+}
+# Cells of a column without a width, at least.
+_LEAST = 8
+# Rows that are shown before the place that a page is opened at.
+_BEFORE = 4
+
+
+class Pane(Widget, can_focus=True):
+    """A list with a cursor; subclasses say what its lines are."""
+
+    BINDINGS: ClassVar = [
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown,space", "page(1)", show=False),
+        Binding("home,g", "edge(-1)", show=False),
+        Binding("end,G", "edge(1)", show=False),
+        Binding("enter", "open", show=False),
+    ]
+    # Lines above the rows.
+    heads = 0
+
+    class Moved(Message):
+        """The cursor is on another row."""
+
+    class Opened(Message):
+        """Enter was pressed, or a row was clicked twice."""
+
+    @property
+    def room(self) -> int:
+        """The number of rows that fit."""
+        return max(self.size.height - self.heads, 1)
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor by rows."""
+        raise NotImplementedError
+
+    def action_page(self, by: int) -> None:
+        """Move the cursor by screens."""
+        raise NotImplementedError
+
+    def action_edge(self, side: int) -> None:
+        """Move the cursor to the first or the last row."""
+        raise NotImplementedError
+
+    def point_at(self, number: int) -> bool:
+        """Put the cursor on a row of the screen; return whether there is one."""
+        raise NotImplementedError
+
+    def action_open(self) -> None:
+        """Follow the row under the cursor."""
+        self.post_message(self.Opened())
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor on the row; the second click opens it."""
+        if self.point_at(event.y - self.heads):
+            self.post_message(self.Moved())
+            if event.chain == 2:
+                self.action_open()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Move down by three rows."""
+        event.stop()
+        self.action_move(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Move up by three rows."""
+        event.stop()
+        self.action_move(-3)
+
+    def _styled(self, text: str, style: str, *, is_current: bool) -> Content:
+        styles = [_STYLES[style]] if style else []
+        if is_current:
+            styles.append("reverse" if self.has_focus else "underline")
+        width = max(self.size.width, 1)
+        padded = text + " " * (width - display_width(text))
+        return Content.styled(padded, " ".join(styles)) if styles else Content(padded)
+
+
+class TablePane(Pane):
+    """The rows of a page."""
+
+    heads = 1
+
+    def __init__(self, page: Page) -> None:
+        super().__init__()
+        self.page = page
+        self.top = self.cursor = page.first_position or page.start
+        self.seen: list[Row] = []
+
+    def show(self, page: Page, top: int | None = None, cursor: int | None = None) -> None:
+        """Show a page, at its first position or where it was left."""
+        self.page = page
+        self.cursor = (
+            cursor if cursor is not None else page.start if page.first_position is None else page.first_position
+        )
+        # The rows before a place help to understand it.
+        self.top = self._back(self.cursor, min(_BEFORE, self.room // 2)) if top is None else top
+        self.look()
+        self.post_message(self.Moved())
+
+    def look(self) -> None:
+        """Read the rows of the screen again."""
+        self.seen = self._rows(self.top, self.room)
+        if len(self.seen) < self.room and self.top > self.page.start:  # fill the screen from above
+            self.top = self._back(self.page.end, self.room)
+            self.seen = self._rows(self.top, self.room)
+        if self.seen and self.cursor > self.seen[-1].position:
+            self.cursor = self.seen[-1].position
+        self.refresh()
+
+    def _rows(self, position: int, count: int) -> list[Row]:
+        """Return rows of the page; what cannot be read is a row, too."""
+        try:
+            return self.page.rows(position, count)
+        except RmqtoolError as error:
+            text = neutral(error.message)
+            row = line(*("" for _ in self.page.columns[1:]), text, style="error", details=(text, error.hint or ""))
+            return [row._replace(position=position)]
+
+    def _back(self, position: int, count: int) -> int:
+        try:
+            return self.page.back(position, count)
+        except RmqtoolError:
+            return self.page.start
+
+    @property
+    def current(self) -> Row | None:
+        """The row under the cursor."""
+        return self.seen[self._number()] if self.seen else None
+
+    def _number(self) -> int:
+        """Return the number of the cursor's row on the screen."""
+        after = [number for number, row in enumerate(self.seen) if row.position >= self.cursor]
+        return after[0] if after else max(len(self.seen) - 1, 0)
+
+    def point_at(self, number: int) -> bool:
+        if not 0 <= number < len(self.seen):
+            return False
+        self.cursor = self.seen[number].position
+        self.refresh()
+        return True
+
+    def action_move(self, by: int) -> None:
+        wanted = self._number() + by
+        if wanted < 0:
+            self.top = self._back(self.top, -wanted)
+            self.cursor = self.top
+            self.look()
+        elif wanted >= len(self.seen) and self.seen:
+            more = self._rows(self.seen[-1].position, wanted - len(self.seen) + 2)
+            self.cursor = more[-1].position if more else self.cursor
+            skipped = [*self.seen[:-1], *more][-self.room :]
+            if skipped[0].position != self.top:
+                self.top = skipped[0].position
+                self.look()
+        else:
+            self.cursor = self.seen[wanted].position if self.seen else self.cursor
+        self._moved()
+
+    def action_page(self, by: int) -> None:
+        if by > 0 and self.seen:
+            self.top = self.cursor = self.seen[-1].position
+        else:
+            self.top = self.cursor = self._back(self.top, max(self.room - 1, 1))
+        self.look()
+        self._moved()
+
+    def action_edge(self, side: int) -> None:
+        if side < 0:
+            self.top = self.cursor = self.page.start
+        else:
+            self.top = self._back(self.page.end, self.room)
+            self.cursor = self.page.end
+        self.look()
+        self._moved()
+
+    def is_at_end(self) -> bool:
+        """Whether the cursor is on the last row of the page."""
+        return bool(self.seen) and self.cursor >= self.seen[-1].position and len(self._rows(self.cursor, 2)) < 2
+
+    def _moved(self) -> None:
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def on_resize(self) -> None:
+        """Read as many rows as now fit."""
+        self.look()
+        number = self._number()
+        if number >= self.room:
+            self.top = self.cursor
+            self.look()
+
+    def render(self) -> Content:
+        return Content("\n").join(self._lines())
+
+    def _lines(self) -> Iterator[Content]:
+        widths = column_widths(self.page.columns, self.seen[: self.room], self.size.width)
+        titles = [column.title for column in self.page.columns]
+        yield self._styled(table_line(self.page.columns, widths, titles), "dim", is_current=False)
+        number = self._number()
+        for place, row in enumerate(self.seen[: self.room]):
+            text = table_line(self.page.columns, widths, row.cells)
+            yield self._styled(text, row.style, is_current=place == number)
+
+
+def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+    """Return the cells of each column: as many as its rows need, and the rest for columns without a width.
+
+    Without room for all, the widest texts get less. A number is never cut, because two could look alike then.
+    """
+    fixed = []
+    for place, column in enumerate(columns):
+        longest = max((display_width(row.cells[place]) for row in rows if place < len(row.cells)), default=0)
+        needed = max(longest, display_width(column.title))
+        fixed.append(needed if column.is_number else min(needed, column.width))
+    spare = width - (len(columns) - 1) - sum(fixed)
+    open_ended = sum(1 for column in columns if not column.width and not column.is_number)
+    while spare < _LEAST * open_ended:
+        texts = [place for place, column in enumerate(columns) if not column.is_number and fixed[place] > _LEAST]
+        if not texts:
+            break
+        fixed[max(texts, key=fixed.__getitem__)] -= 1
+        spare += 1
+    rest = max(spare // max(open_ended, 1), 1)
+    return [cells if column.width or column.is_number else rest for column, cells in zip(columns, fixed, strict=True)]
+
+
+def table_line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
+    """Return the cells of a row on one line; a cell that is too long ends with an ellipsis."""
+    shown = []
+    for column, width, cell in zip(columns, widths, cells, strict=False):
+        text = cut(cell, width, middle=column.width > _LEAST and not column.is_number)
+        blanks = " " * (width - display_width(text))
+        shown.append(blanks + text if column.is_number else text + blanks)
+    return " ".join(shown)
+
+
+class TreePane(Pane):
+    """The tree of a store."""
+
+    BINDINGS: ClassVar = [
+        Binding("left,h", "fold", show=False),
+        Binding("right,l", "unfold", show=False),
+    ]
+
+    def __init__(self, root: Node) -> None:
+        super().__init__()
+        self.root = root
+        self.nodes = list(root.shown())
+        self.number = 0
+        self.top = 0
+
+    @property
+    def current(self) -> Node:
+        """The node under the cursor."""
+        return self.nodes[self.number]
+
+    def _go(self, number: int) -> None:
+        self.number = max(min(number, len(self.nodes) - 1), 0)
+        self.top = max(min(self.top, self.number), self.number - self.room + 1)
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def action_move(self, by: int) -> None:
+        self._go(self.number + by)
+
+    def action_page(self, by: int) -> None:
+        self._go(self.number + by * self.room)
+
+    def action_edge(self, side: int) -> None:
+        self._go(0 if side < 0 else len(self.nodes) - 1)
+
+    def point_at(self, number: int) -> bool:
+        if not 0 <= self.top + number < len(self.nodes):
+            return False
+        self._go(self.top + number)
+        return True
+
+    def action_open(self) -> None:
+        """Show the page of the node, and open the node."""
+        if not self.current.is_open:
+            self.action_unfold()
+        super().action_open()
+
+    def action_unfold(self) -> None:
+        """Show what is below the node."""
+        node = self.current
+        if node.make is not None and not node.is_open:
+            node.is_open = True
+            self._list()
+
+    def action_fold(self) -> None:
+        """Hide what is below the node, or go to the one above it."""
+        node = self.current
+        if node.is_open and node.depth:
+            node.is_open = False
+            self._list()
+        else:
+            above = (at for at in range(self.number, -1, -1) if self.nodes[at].depth < node.depth)
+            self._go(next(above, 0))
+
+    def _list(self) -> None:
+        try:
+            self.nodes = list(self.root.shown())
+        except RmqtoolError as error:
+            self.current.is_open = False
+            self.app.notify(error.message, markup=False)
+        self.refresh()
+
+    def render(self) -> Content:
+        lines = []
+        for place in range(self.top, min(self.top + self.room, len(self.nodes))):
+            node = self.nodes[place]
+            mark = "  " if node.make is None else "▾ " if node.is_open else "▸ "
+            text = cut(
+                "  " * max(node.depth - 1, 0) + (mark if node.depth else "") + node.label, self.size.width, middle=True
+            )
+            lines.append(self._styled(text, "" if node.depth else "title", is_current=place == self.number))
+        return Content("\n").join(lines)

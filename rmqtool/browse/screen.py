@@ -1,0 +1,271 @@
+"""The terminal application of ``browse``."""
+
+from __future__ import annotations
+
+import threading
+from typing import ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Input, Static
+
+from rmqtool.browse.damage_pages import FindingsPage, findings_page
+from rmqtool.browse.explorer import Explorer
+from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Scope, line
+from rmqtool.browse.panes import TablePane, TreePane
+from rmqtool.browse.store_pages import overview_page
+from rmqtool.browse.tree import store_tree
+from rmqtool.errors import RmqtoolError
+from rmqtool.render.text import cut, display_width, neutral, wrapped
+
+_KEYS = "Enter open  ⌫ back  Tab tree  / search  : go to  f filter  d damage  y copy  ? help  q"
+_HELP = (
+    ("Enter", "follow: queue entry → record → its entries → index chain → next hit; half message → its decision"),
+    ("Backspace", "back to the page before"),
+    ("Tab", "from the tree to the table and back; in the tree ← and → close and open"),
+    ("/ TEXT", "search: a key, an id, TOPIC/QUEUE@N; if nothing has it, the text of bodies"),
+    (": PLACE", "go to an offset (of this queue or file), @N of the log, TOPIC/QUEUE@N, or a time: 2026-08-23T15:00"),
+    ("f EXPR", "filter this topic or queue: a tag, a || b, or SQL92: amount > 10 AND region = 'EU'"),
+    ("d  D", "damage: check this topic, or the store; then the next and the previous finding"),
+    ("y", "copy the command that prints what is shown"),
+    ("↑ ↓ PgUp PgDn Home End", "move; the mouse moves and opens, too"),
+    ("Esc", "leave a prompt, or stop what is being read"),
+    ("q", "quit. Nothing is ever written."),
+)
+_FOLLOWED_EVERY = 1.0
+_DRAWN_EVERY = 0.1
+_DETAIL_LINES = 4
+
+
+class Browser(App[None]):
+    """The screen: title, tree and table, details, and a last line for keys and prompts."""
+
+    CSS = """
+    Screen { layout: vertical; background: ansi_default; color: ansi_default; }
+    #title { height: 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
+    #middle { height: 1fr; }
+    TreePane { width: 19; height: 1fr; text-wrap: nowrap; }
+    TreePane:focus { width: 32; }
+    TablePane { width: 1fr; height: 1fr; margin-left: 1; text-wrap: nowrap; }
+    #details { height: 4; text-wrap: nowrap; text-overflow: ellipsis; }
+    #keys { height: 1; text-wrap: nowrap; text-overflow: ellipsis; text-style: dim; }
+    #prompt { height: 1; border: none; padding: 0; display: none; background: ansi_default; color: ansi_default; }
+    """
+    BINDINGS: ClassVar = [
+        Binding("backspace", "go_back", show=False),
+        Binding("slash", "ask('/')", show=False, priority=True),
+        Binding("colon", "ask(':')", show=False, priority=True),
+        Binding("f", "ask('f ')", show=False, priority=True),
+        Binding("d", "damage(1)", show=False),
+        Binding("D", "damage(-1)", show=False),
+        Binding("y", "copy", show=False),
+        Binding("question_mark", "keys", show=False),
+        Binding("tab", "other_pane", show=False, priority=True),
+        Binding("escape", "leave", show=False),
+        Binding("q", "quit", show=False),
+    ]
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, explorer: Explorer) -> None:
+        super().__init__(ansi_color=True)
+        self.explorer = explorer
+        self.tree_pane = TreePane(store_tree(explorer))
+        self.table = TablePane(overview_page(explorer))
+        self.past: list[tuple[Page, int, int]] = []
+        self.findings: FindingsPage | None = None
+        self.asked = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="title", markup=False)
+        with Horizontal(id="middle"):
+            yield self.tree_pane
+            yield self.table
+        yield Static(id="details", markup=False)
+        yield Static(_KEYS, id="keys", markup=False)
+        yield Input(id="prompt", compact=True)
+
+    def on_mount(self) -> None:
+        """Show the overview, and look for changes from now on."""
+        self._begin(self.table.page)
+        self.screen.set_focus(self.tree_pane)
+        self.set_interval(_DRAWN_EVERY, self._draw_growth)
+        self.set_interval(_FOLLOWED_EVERY, self._follow)
+        self._describe()
+
+    # Pages.
+
+    def open_link(self, link: Link) -> None:
+        """Go to the page of a link; a failure is a page, too."""
+        self._leave_page()
+        self._show(self._made(link))
+
+    def _made(self, link: Link) -> Page:
+        try:
+            return link()
+        except RmqtoolError as error:
+            rows = [
+                line(neutral(text), style="error", details=(neutral(text),))
+                for text in (error.message, error.hint or "")
+            ]
+            return ListPage("cannot be shown", (Column("why"),), rows, "")
+
+    def _leave_page(self) -> None:
+        self.past.append((self.table.page, self.table.top, self.table.cursor))
+
+    def _show(self, page: Page) -> None:
+        self._begin(page)
+        if isinstance(page, FindingsPage):
+            self.findings = page
+        self.table.show(page)
+        self.screen.set_focus(self.table)
+        self._describe()
+
+    def _begin(self, page: Page) -> None:
+        """Read in a thread what a page does not show at once."""
+        if isinstance(page, GrowingPage) and page.is_growing():
+            threading.Thread(target=page.load, daemon=True).start()
+
+    def _draw_growth(self) -> None:
+        page = self.table.page
+        if isinstance(page, GrowingPage) and page.end != page.drawn:
+            page.drawn = page.end
+            self.table.look()
+            self._describe()
+        elif isinstance(page, GrowingPage) and page.is_growing() != page.was_growing:
+            page.was_growing = page.is_growing()
+            self._describe()
+
+    def _follow(self) -> None:
+        """Look again at files that grow, and stay at the end if the cursor is there."""
+        page = self.table.page
+        if isinstance(page, ListPage):
+            return
+        try:
+            end, at_end = page.end, self.table.is_at_end()
+            self.explorer.refresh()
+            page.refresh()
+        except RmqtoolError:  # the files are being moved or deleted: the rows say so when they are read
+            return
+        if page.end != end and at_end:
+            self.table.action_edge(1)
+        else:
+            self.table.look()
+        self._describe()
+
+    def _describe(self) -> None:
+        page, row = self.table.page, self.table.current
+        width, note = max(self.size.width, 1), page.note()
+        room = max(width - display_width(note) - 3, width // 2)
+        title = cut(f"{cut(neutral(page.title), room, middle=True)}   {note}", width)
+        self.query_one("#title", Static).update(Content(title))
+        details = [] if row is None else [*row.details] or [f"{row.cells[0]}  {' '.join(row.cells[1:])}".strip()]
+        shown = [part for text in details for part in wrapped(text, width, ("", "  "))]
+        self.query_one("#details", Static).update(Content("\n".join(shown[:_DETAIL_LINES])))
+
+    def _tell(self, text: str) -> None:
+        """Show a text in place of the keys, until the next key."""
+        self.query_one("#keys", Static).update(Content(neutral(text)))
+
+    # Keys.
+
+    def on_pane_moved(self) -> None:
+        """Describe the row under the cursor."""
+        self.query_one("#keys", Static).update(Content(_KEYS))
+        self._describe()
+
+    def on_pane_opened(self) -> None:
+        """Follow the node or the row under the cursor."""
+        if self.tree_pane.has_focus:
+            self.open_link(self.tree_pane.current.page)
+            return
+        row = self.table.current
+        if row is not None and row.link is not None:
+            if isinstance(self.table.page, FindingsPage):
+                self.table.page.shown = row.position
+            self.open_link(row.link)
+
+    def action_go_back(self) -> None:
+        """Return to the page before."""
+        if self.past:
+            self.table.page.close()
+            page, top, cursor = self.past.pop()
+            self.table.show(page, top, cursor)
+            self._describe()
+
+    def action_other_pane(self) -> None:
+        """Go from the tree to the table, or back."""
+        self.screen.set_focus(self.table if self.tree_pane.has_focus else self.tree_pane)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave keys that are typed into the prompt to the prompt. The keys that open it act before others are read."""
+        if action in ("ask", "other_pane") and self.query_one("#prompt", Input).display:
+            return False
+        return super().check_action(action, parameters)
+
+    def action_ask(self, what: str) -> None:
+        """Show a prompt in the last line."""
+        self.asked = what
+        prompt = self.query_one("#prompt", Input)
+        prompt.value = ""
+        prompt.placeholder = {"/": "search a key, an id, a text", ":": "go to an offset, TOPIC/QUEUE@N, a time"}.get(
+            what, "a tag, or SQL92"
+        )
+        prompt.display, self.query_one("#keys").display = True, False
+        # At once: the next key belongs to the prompt.
+        self.screen.set_focus(prompt)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Go where the prompt says."""
+        text, page = event.value.strip(), self.table.page
+        self.action_leave()
+        if not text:
+            return
+        if self.asked == "/":
+            self.open_link(lambda: self.explorer.search(text, page.scope))
+        elif self.asked == ":":
+            self.open_link(lambda: self.explorer.at_place(text, page))
+        else:
+            self.open_link(lambda: self.explorer.filtered(text, page.scope))
+
+    def action_leave(self) -> None:
+        """Leave the prompt, or stop reading a page."""
+        prompt = self.query_one("#prompt", Input)
+        if prompt.display:
+            prompt.display, self.query_one("#keys").display = False, True
+            self.screen.set_focus(self.table)
+        else:
+            self.table.page.close()
+            self._describe()
+
+    def action_damage(self, step: int) -> None:
+        """Check, and from then on go to the next or the previous finding."""
+        page, known = self.table.page, self.findings
+        if known is None or (page.scope.topic is not None and known.scope.topic not in (None, page.scope.topic)):
+            self.open_link(lambda: findings_page(self.explorer, Scope(page.scope.topic)))
+            return
+        row = known.step(step)
+        if row is None or row.link is None:
+            self._tell("no further finding" + (" yet: the check goes on" if known.is_growing() else ""))
+        else:
+            self.open_link(row.link)
+
+    def action_copy(self) -> None:
+        """Copy the command that prints what is shown."""
+        command = self.table.page.command
+        if command:
+            self.copy_to_clipboard(command)
+        self._tell(f"copied: {command}" if command else "no command prints this page")
+
+    def action_keys(self) -> None:
+        """Show what the keys do."""
+        rows = [line(key, words, details=(f"{key}: {words}",)) for key, words in _HELP]
+        self.open_link(
+            lambda: ListPage("keys", (Column("key", 12), Column("what it does")), rows, "rmqtool man browse")
+        )
+
+
+def browse(explorer: Explorer) -> None:
+    """Run the application until the user quits."""
+    Browser(explorer).run()

@@ -1,0 +1,280 @@
+"""``rmqtool browse``: five journeys at the screen, its keys, and what it must never do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqtool.api.produce import put
+from rmqtool.browse.page import GrowingPage, Scope
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+from tests.support.browsed import Typist, at_screen, explorer_at, make_shop, masked, shorten_queue, spoil_body
+from tests.support.builders import properties, queue_unit, record
+from tests.support.golden_files import check_golden
+from tests.support.stores import left_alone
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2066"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    return make_shop(tmp_path_factory.mktemp("shop") / "store")
+
+
+@pytest.fixture(scope="module")
+def spoiled(tmp_path_factory):
+    """A shop in which a body is damaged, and a queue is shorter than the log says."""
+    root = make_shop(tmp_path_factory.mktemp("spoiled") / "store")
+    spoil_body(root, 4705)
+    shorten_queue(root, 2, 3)
+    return root
+
+
+def seen(name: str, root: Path, play) -> str:
+    """Return the last screen of a play that writes nothing, and compare it with the golden one."""
+    with left_alone(root):
+        screen = masked(at_screen(root, play))
+    check_golden(f"browse/{name}.txt", screen.replace(str(root.parent), "/srv") + "\n")
+    return screen
+
+
+async def tree_to(typist: Typist, label: str) -> None:
+    """Put the cursor of the tree on a node and press Enter."""
+    typist.app.tree_pane.focus()
+    labels = [node.label for node in typist.app.tree_pane.nodes]
+    await typist.keys("home", *["down"] * labels.index(label), "enter")
+
+
+def test_order_4711_is_found_with_its_story(shop):
+    async def play(typist):
+        await typist.keys("slash")
+        await typist.text("order-4711")
+        await typist.keys("enter")
+
+    screen = seen("order", shop, play)
+    assert "message Orders/3@2" in screen
+    assert '"order": 4711' in screen
+    assert "story      1 event, now stored" in screen
+    assert "shipping consumed it" in screen
+
+
+def test_a_short_queue_is_explained(spoiled):
+    async def play(typist):
+        await tree_to(typist, "topics")
+        await tree_to(typist, "Orders")
+        await tree_to(typist, "queue 2")
+        await typist.keys("end", "d")
+        await typist.keys("down")
+
+    screen = seen("short-queue", spoiled, play)
+    assert "CQ-MISSING" in screen
+    assert "3 messages are missing" in screen
+
+
+def test_an_offset_is_explained(shop):
+    async def play(typist):
+        await typist.keys("colon")
+        await typist.text("@3095")
+
+    screen = seen("offset", shop, play)
+    assert "body: {" in screen
+    assert "in message V1 Orders/3 @ 2" in screen
+
+
+def test_the_damaged_bytes_of_a_record_are_named(spoiled):
+    async def play(typist):
+        await tree_to(typist, "damage")
+        await typist.keys("d")
+
+    screen = seen("damaged", spoiled, play)
+    assert "CL-CRC" in screen
+    assert "bodyCRC" in screen
+    assert "✗" in screen
+
+
+def test_delayed_messages_have_their_time(shop):
+    async def play(typist):
+        await tree_to(typist, "delayed")
+
+    screen = seen("delayed", shop, play)
+    assert "level 16" in screen
+    assert "rate order-4702" in screen
+    assert "due 20" in screen
+
+
+def test_enter_follows_and_backspace_returns(shop):
+    titles = []
+
+    async def play(typist):
+        await typist.keys("colon")
+        await typist.text("Orders/3@2")
+        for keys in (["enter"], ["enter"], ["backspace"], ["backspace"], ["backspace"]):
+            await typist.keys(*keys)
+            titles.append(typist.app.table.page.title)
+
+    at_screen(shop, play)
+    assert titles == ["message Orders/3@2", "Orders/3", "message Orders/3@2", "Orders/3", str(shop)]
+
+
+def test_an_index_entry_leads_along_its_chain(shop):
+    async def play(typist):
+        await typist.keys("slash")
+        await typist.text("order-4711")
+        await typist.keys("enter")
+        page = typist.app.table.page
+        place = next(row.position for row in page.listed if "Orders#order-4711" in row.cells[1])
+        await typist.keys(*["down"] * place, "enter")
+
+    screen = at_screen(shop, play)
+    assert "chain in index/" in screen
+    assert "order-4711" in screen
+
+
+def test_a_filter_shows_what_matches(shop):
+    rows = []
+
+    async def play(typist):
+        await typist.keys("colon")
+        await typist.text("Orders/0@0")
+        for text in ("sent", "TAGS = 'paid' OR TAGS = 'open'"):
+            await typist.keys("f")
+            await typist.text(text)
+            rows.append(len(typist.app.table.page.listed))
+            await typist.keys("backspace")
+
+    at_screen(shop, play)
+    assert rows == [16, 34]
+
+
+def test_a_wrong_filter_is_told_and_not_obeyed(shop):
+    async def play(typist):
+        await typist.keys("f")
+        await typist.text("TAGS = (")
+
+    assert "TAGS = (" in at_screen(shop, play)
+
+
+def test_the_command_that_prints_the_same_is_copied(shop, capsysbinary):
+    found = []
+
+    async def play(typist):
+        await typist.keys("colon")
+        await typist.text("Orders/1@0")
+        await typist.keys("y")
+        found.append(typist.app.clipboard)
+
+    screen = at_screen(shop, play)
+    assert "copied: rmqtool cat" in screen
+    assert main([*found[0].split()[1:], "--count", "--json"]) == Exit.DONE
+    assert json.loads(capsysbinary.readouterr().out)["messages"] == 50
+
+
+def test_next_and_previous_finding(spoiled):
+    titles = []
+
+    async def play(typist):
+        for key in ("d", "d", "d", "D"):
+            await typist.keys(key)
+            titles.append(typist.app.table.page.note())
+
+    at_screen(spoiled, play)
+    assert titles[1].startswith("CL-CRC")
+    assert titles[2] != titles[1]
+    assert titles[3] == titles[1]
+
+
+def test_the_mouse_selects_and_opens(shop):
+    titles = []
+
+    async def play(typist):
+        pilot = typist.pilot
+        await pilot.click(typist.app.tree_pane, offset=(4, 2), times=2)
+        await typist.settled()
+        titles.append(typist.app.table.page.title)
+        await pilot.click(typist.app.table, offset=(4, 1), times=2)
+        await typist.settled()
+        titles.append(typist.app.table.page.title)
+
+    at_screen(shop, play)
+    assert titles[0] == "topics"
+    assert titles[1] not in ("topics", "")
+
+
+def test_the_end_of_a_growing_queue_is_followed(tmp_path):
+    root = make_shop(tmp_path / "store", 20)
+    ends = []
+
+    async def play(typist):
+        await typist.keys("colon")
+        await typist.text("Orders/0@0")
+        await typist.keys("end")
+        ends.append(typist.app.table.cursor)
+        put(str(root), {"topic": "Orders", "queueId": 0, "body": "one more"})
+        typist.app._follow()
+        await typist.settled()
+        ends.append(typist.app.table.cursor)
+
+    at_screen(root, play)
+    assert ends[1] == ends[0] + 1
+
+
+def test_hostile_names_and_bodies_are_spelled_out(tmp_path):
+    root = tmp_path / "store"
+    topic = HOSTILE.replace("/", "")
+    data = record(HOSTILE.encode(), topic.encode(), properties(("KEYS", HOSTILE), ("TAGS", HOSTILE)))
+    (root / "commitlog").mkdir(parents=True)
+    (root / "commitlog" / f"{0:020}").write_bytes(data.ljust(4096, b"\0"))
+    queue = root / "consumequeue" / topic / "0"
+    queue.mkdir(parents=True)
+    (queue / f"{0:020}").write_bytes(queue_unit(0, len(data), 0).ljust(200, b"\0"))
+
+    async def play(typist):
+        typist.app.tree_pane.focus()
+        await typist.keys("down", "down", "enter", "down", "enter")
+        await typist.keys("tab", "enter")
+
+    screen = at_screen(root, play, size=(120, 40))
+    assert "\\x1b]0;owned\\x07" in screen
+    for unsafe in ("\x1b", "\x07", "\u202e", "\u2066"):
+        assert unsafe not in screen
+
+
+def test_files_that_vanish_are_rows(tmp_path):
+    root = make_shop(tmp_path / "store", 20)
+
+    async def play(typist):
+        await tree_to(typist, "log")
+        await typist.keys("tab", "enter")
+        for path in (root / "commitlog").iterdir():
+            path.unlink()
+        typist.app._follow()
+        await typist.keys("down", "pagedown", "end", "enter")
+
+    assert "Traceback" not in at_screen(root, play)
+
+
+def test_without_textual_the_command_to_install_is_told(shop, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith(("textual", "rmqtool.browse"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "textual", None)
+    assert main(["browse", str(shop)]) == Exit.OPTIONAL_MISSING
+    assert "pip install 'rmqtool[browse]'" in capsys.readouterr().err
+
+
+def test_without_a_terminal_it_is_refused(shop, capsys):
+    assert main(["browse", str(shop)]) == Exit.USAGE
+    assert "needs a terminal" in capsys.readouterr().err
+
+
+def test_a_page_that_is_left_stops_reading(shop):
+    explorer = explorer_at(shop)
+    page = explorer.search("order", Scope())
+    assert isinstance(page, GrowingPage)
+    page.close()
+    page.load()
+    assert page.listed == []
+    explorer.close()
