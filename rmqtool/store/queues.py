@@ -182,11 +182,7 @@ class ConsumeQueueFiles:
         """Return how many bytes of a file have valid entries, from its start."""
         file = self.segments.open(segment)
         if segment.size <= READ_WHOLE:
-            data = file.pread(segment.size, 0)
-            for number, unit in enumerate(_UNIT.iter_decode(data)):
-                if not consume_queue.is_written(unit):
-                    return number * _UNIT.size
-            return len(data) - len(data) % _UNIT.size
+            return consume_queue.count_written(file.pread(segment.size, 0)) * _UNIT.size
         low, high = 0, segment.size // _UNIT.size
         while low < high:
             middle = (low + high) // 2

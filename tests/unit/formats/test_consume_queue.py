@@ -120,3 +120,16 @@ def test_what_is_no_ext_unit(data: bytes, file_offset: int, found: ExtFileEnd | 
 def test_end_of_a_full_ext_file() -> None:
     assert cq.EXT_END_MARK == b"\xff\xff"
     assert cq.EXT_END_ROOM == 4
+
+
+@pytest.mark.parametrize(
+    "bad", [builders.queue_unit(-1, 90, 0), builders.queue_unit(7, 0, 0), builders.queue_unit(0, -5, 0)]
+)
+@pytest.mark.parametrize("row", [0, 1, 4095, 4096, 5000])
+def test_the_first_entry_that_is_not_written_ends_a_file(bad: bytes, row: int) -> None:
+    good = builders.queue_unit(0, 2147483647, 0) + builders.queue_unit(90, 91, -1)
+    assert cq.count_written(good * 2501) == 5002
+    data = bytearray(good * 2501)
+    data[row * 20 : (row + 1) * 20] = bad
+    assert cq.count_written(bytes(data)) == row
+    assert cq.count_written(bytes(data[: row * 20 + 19])) == row
