@@ -7,9 +7,8 @@ complete and durable. So no reader ever sees the store with some of the messages
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.config import StoreConfig, Version
@@ -20,15 +19,14 @@ from rmqtool.engine.parts import Setup
 from rmqtool.engine.put_columns import MessageColumns
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import Refused, StoreError, WriteFailed
-from rmqtool.files.failures import write_failed
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.files.publish import (
     NEW,
     ClonedFileSystem,
+    JobDirectory,
     clone,
     held_place,
     make_durable,
-    place_beside,
     publish,
     require_replaceable,
 )
@@ -130,49 +128,11 @@ class StagedFile(NamedTuple):
     queues: dict[str, int]
 
 
-class Staging:
-    """The directory beside a store where one job keeps its files. A plain value that can be sent to other processes."""
-
-    def __init__(self, root: str, job: str) -> None:
-        self.root = os.path.realpath(root)
-        self.directory = os.path.join(place_beside(root), f"job-{job}")
-
-    @contextmanager
-    def opened(self, name: str) -> Iterator[StagingWriter]:
-        """Give a writer of a new file; on an error the file is removed."""
-        path = os.path.join(self.directory, name)
-        try:
-            _make(self.directory)
-            with StagingWriter(path) as writer:
-                yield writer
-        except BaseException as error:
-            with suppress(OSError):
-                os.unlink(path)
-            self._remove_empty()
-            if isinstance(error, OSError):
-                raise write_failed("write to", path, error) from error
-            raise
-
-    def remove(self) -> None:
-        """Remove the staged files: the job is done, or given up."""
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self._remove_empty()
-
-    def _remove_empty(self) -> None:
-        """Remove the directories if they are empty. Each job tries: the last one, even a late task, leaves nothing."""
-        with suppress(OSError):
-            os.rmdir(self.directory)
-        with suppress(OSError):
-            os.rmdir(os.path.dirname(self.directory))
-
-
-def _make(directory: str) -> None:
-    while True:
-        try:
-            os.makedirs(directory, exist_ok=True)
-        except FileNotFoundError:
-            continue  # another job found the directory empty and removed it
-        return
+@contextmanager
+def staged_file(staging: JobDirectory, name: str) -> Iterator[StagingWriter]:
+    """Give the writer of a new file; the file is removed again on an error."""
+    with staging.new_file(name) as path, StagingWriter(path) as writer:
+        yield writer
 
 
 class StagingWriter:
@@ -206,7 +166,7 @@ class StagingWriter:
         return StagedFile(self.path, self.queues) if self._writer is not None else None
 
 
-def import_staged(staging: Staging, files: Sequence[StagedFile]) -> int:
+def import_staged(staging: JobDirectory, files: Sequence[StagedFile]) -> int:
     """Put the staged messages into the store, file by file, and remove the files; return the number of messages."""
     try:
         if not files:
@@ -216,7 +176,7 @@ def import_staged(staging: Staging, files: Sequence[StagedFile]) -> int:
             for topic, queue in file.queues.items():
                 named[topic] = max(queue, named.get(topic, -1))
         wanted = {topic: max(most + 1, _DEFAULT_QUEUES) for topic, most in named.items()}
-        with replaced_store(staging.root, wanted) as store:
+        with replaced_store(staging.beside, wanted) as store:
             importing = _Import(store, named)
             for file in files:
                 importing.take(file.path)

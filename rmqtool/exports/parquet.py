@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmqtool.errors import NoSpace, WriteFailed
+from rmqtool.files.publish import sync
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -173,7 +174,7 @@ class PartWriter:
         path = os.path.join(self.root, part.path)
         with writing(path):
             part.writer.close()
-            make_durable(path)
+            sync(path)
             size = os.path.getsize(path)
         self._written.append(PartFile(part.path, part.rows, size))
         del self._open[part.directory]
@@ -191,15 +192,6 @@ def open_writer(path: str, schema: pa.Schema) -> pq.ParquetWriter:
         use_dictionary=[*_REPEATING, *_OF_PROPERTIES],
         write_statistics=names,
     )
-
-
-def make_durable(path: str) -> None:
-    """Force a file, or the names in a directory, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _split(batch: pa.RecordBatch, partition_by: Sequence[PartitionBy]) -> Iterator[tuple[str, pa.RecordBatch]]:

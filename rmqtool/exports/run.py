@@ -15,9 +15,10 @@ from rmqtool.columns.batches import SCHEMA_VERSION
 from rmqtool.errors import NoSpace, Refused, StoreError, UsageError
 from rmqtool.exports.choice import Choice, OnCorrupt
 from rmqtool.exports.manifest import Manifest, Progress
-from rmqtool.exports.parquet import PartFile, PartitionBy, make_durable, open_writer, writing
+from rmqtool.exports.parquet import PartFile, PartitionBy, open_writer, writing
 from rmqtool.exports.splits import Source, WriteWork, Written, plan_sources
 from rmqtool.exports.target import Mode, Target, opened_target
+from rmqtool.files.publish import sync
 from rmqtool.log.follow import LastRecord, Mark, is_cut_back
 from rmqtool.log.ranges import Answered, Effort, run_ranges
 from rmqtool.log.read import Damage, Note
@@ -269,7 +270,7 @@ class _Collected:
         with writing(whole):
             with open_writer(whole, table.schema) as writer:
                 writer.write_table(table)
-            make_durable(whole)
+            sync(whole)
 
 
 def damage_error(damage: Damage) -> StoreError:

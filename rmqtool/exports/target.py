@@ -11,28 +11,23 @@ next export moves these to the new places.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 
 from rmqtool.errors import Refused, StoreInUse, WriteFailed
 from rmqtool.exports.manifest import Manifest, decode_manifest, encode_manifest
-from rmqtool.exports.parquet import make_durable, writing
+from rmqtool.exports.parquet import writing
+from rmqtool.files.publish import ANNOUNCED, Move, Renames, lock_directory, move, sync, write_whole
 
-_PENDING = "pending.json"
 _TREE = "tree"
 _OLD = "old"
 # Names that earlier versions used in a target; ``_old_places`` moves them.
 _OLD_MANIFESTS, _OLD_DAMAGE, _OLD_SUCCESS, _OLD_STAGING = "_manifests", "_damage", "_SUCCESS", "_staging"
 _OURS_BESIDE = {"manifest": re.compile(r"[0-9]{6,}\.json"), "damage": re.compile(r"part-[0-9]{6,}\.parquet")}
-
-# From one path to another, both relative to the directory that holds the target.
-Move = tuple[str, str]
 
 
 class Mode(StrEnum):
@@ -112,7 +107,7 @@ class Target:
                 file=self.directory,
                 hint="name another directory (--to)",
             )
-        if self.mode is not Mode.OVERWRITE and os.path.exists(os.path.join(self.directory, _OLD_MANIFESTS, _PENDING)):
+        if self.mode is not Mode.OVERWRITE and os.path.exists(os.path.join(self.directory, _OLD_MANIFESTS, ANNOUNCED)):
             raise Refused(
                 f"an earlier rmqtool was stopped while it added to {self.directory}",
                 file=self.directory,
@@ -147,24 +142,23 @@ class Target:
             else:
                 moves += [(self._staged(staged), f"{self._name}/{path}") for path, staged in files.items()]
             written = _file_name(manifest.number)
-            _write(os.path.join(self.staging, written), encode_manifest(manifest))
+            write_whole(os.path.join(self.staging, written), encode_manifest(manifest))
             # The manifest is renamed last, so that all files it names exist.
             moves.append((self._staged(written), f"{self._name}_manifest/{written}"))
-            _write(os.path.join(self.staging, _PENDING), json.dumps(moves).encode("utf-8", "surrogateescape"))
-            make_durable(self.staging)
+            Renames(self.staging).announce(moves)
         try:
             _finish(self.staging, self.directory)
         except WriteFailed:
-            _undo(self.staging, self.directory)
+            Renames(self.staging).undo(keep=self.directory)
             raise
 
     def _build_tree(self, files: dict[str, str]) -> None:
         tree = os.path.join(self.staging, _TREE)
         os.makedirs(tree)
         for path, staged in files.items():
-            _move(os.path.join(self.staging, staged), os.path.join(tree, path))
+            move(os.path.join(self.staging, staged), os.path.join(tree, path))
         for directory, _, _ in os.walk(tree):
-            make_durable(directory)
+            sync(directory)
 
     def _staged(self, path: str) -> str:
         return f"{os.path.basename(self.staging)}/{path}"
@@ -206,7 +200,7 @@ def read_manifests(directory: str) -> list[Manifest]:
     manifests = next((path for path in places if os.path.isdir(path)), None)
     found = []
     for name in sorted(os.listdir(manifests)) if manifests is not None else ():
-        if name.endswith(".json") and name != _PENDING:
+        if name.endswith(".json") and name != ANNOUNCED:
             path = os.path.join(manifests or "", name)
             with open(path, "rb") as file:
                 found.append(decode_manifest(file.read(), path))
@@ -216,30 +210,18 @@ def read_manifests(directory: str) -> list[Manifest]:
 @contextmanager
 def _locked(staging: str, directory: str) -> Iterator[None]:
     """Make the directory ``staging`` and lock it against other exports; remove it afterwards."""
-    while True:
+    hint = "run it again when that one has finished"
+    with ExitStack() as stack:
         with writing(directory):
-            os.makedirs(staging, exist_ok=True)
-            descriptor = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            busy = StoreInUse(f"another export to {directory} is running", file=directory, hint=hint)
+            stack.callback(os.close, lock_directory(staging, busy))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise StoreInUse(
-                f"another export to {directory} is running",
-                file=directory,
-                hint="run it again when that one has finished",
-            ) from None
-        if _is_still(staging, descriptor):
-            break
-        os.close(descriptor)  # the export before this one removed it just now
-    try:
-        yield
-    finally:
-        # Renames that could be neither finished nor undone are left to the next export.
-        if not os.path.exists(os.path.join(staging, _PENDING)):
-            # A task of a killed export may still be writing there; the next export removes what it leaves.
-            shutil.rmtree(staging, ignore_errors=True)
-        os.close(descriptor)
+            yield
+        finally:
+            # Renames that could be neither finished nor undone are left to the next export.
+            if not Renames(staging).are_pending:
+                # A task of a killed export may still be writing there; the next export removes what it leaves.
+                shutil.rmtree(staging, ignore_errors=True)
 
 
 def _clear(staging: str) -> None:
@@ -255,64 +237,10 @@ def _clear(staging: str) -> None:
                 os.unlink(entry.path)
 
 
-def _is_still(path: str, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
 def _file_name(number: int) -> str:
     return f"{number:06}.json"
 
 
-def _write(path: str, data: bytes) -> None:
-    """Write a small file: once its name exists, its content is complete."""
-    new = f"{path}.new"
-    with open(new, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(new, path)
-
-
-def _move(source: str, path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.rename(source, path)
-
-
-def _read_pending(staging: str) -> list[Move]:
-    """Return the announced renames as paths, or none."""
-    pending, parent = os.path.join(staging, _PENDING), os.path.dirname(staging)
-    if not os.path.exists(pending):
-        return []
-    with open(pending, "rb") as file:
-        moves = json.loads(file.read().decode("utf-8", "surrogateescape"))
-    return [(os.path.join(parent, source), os.path.join(parent, path)) for source, path in moves]
-
-
 def _finish(staging: str, directory: str) -> None:
-    """Do the announced renames that are not done yet."""
     with writing(directory):
-        moves = _read_pending(staging)
-        if not moves:
-            return
-        for source, path in moves:
-            if os.path.lexists(source) and not os.path.lexists(path):
-                _move(source, path)
-        for touched in sorted({directory, os.path.dirname(directory), *(os.path.dirname(path) for _, path in moves)}):
-            if os.path.isdir(touched):
-                make_durable(touched)
-        os.unlink(os.path.join(staging, _PENDING))
-
-
-def _undo(staging: str, directory: str) -> None:
-    """Undo the renames that were done; one that cannot be undone stays announced."""
-    with suppress(OSError):
-        for source, path in reversed(_read_pending(staging)):
-            if os.path.lexists(path) and not os.path.lexists(source):
-                _move(path, source)
-                if os.path.dirname(path) != directory:
-                    with suppress(OSError):
-                        os.rmdir(os.path.dirname(path))
-        os.unlink(os.path.join(staging, _PENDING))
+        Renames(staging).finish()

@@ -7,6 +7,9 @@ A directory that changes (``held_place``, ``clone``, ``publish``) is cloned besi
 names. The clone costs nothing: its files are second names of the old ones, and each is copied before its first write.
 So nothing changes in the old directory, and at any time the name is that of one complete directory or the other.
 
+A directory that grows (``Renames``) gets its new files by renames that are announced first, so that the next process
+finishes those of a killed one.
+
 ``new_directory`` fills a directory in place, and removes everything again if that fails.
 """
 
@@ -19,7 +22,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import BinaryIO, Final
 
 from rmqtool.errors import NoSpace, Refused, RmqtoolError, StoreInUse, WriteFailed
@@ -30,6 +33,7 @@ from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFile, PosixWritableFileSystem
 
 NEW = "new"
+ANNOUNCED = "pending.json"
 # Arguments of renameat2(2), which Python does not offer.
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
@@ -51,25 +55,36 @@ def place_beside(directory: str) -> str:
 def held_place(directory: str) -> Iterator[str]:
     """Give the place beside a directory, locked: other processes wait for it. It is removed when it is empty."""
     place = place_beside(directory)
+    with ExitStack() as stack:
+        with _failing("create", place):
+            stack.callback(os.close, lock_directory(place))
+        try:
+            _clear(place)
+            yield place
+        finally:
+            shutil.rmtree(os.path.join(place, NEW), ignore_errors=True)
+            with suppress(OSError):
+                os.rmdir(place)
+
+
+def lock_directory(path: str, busy: StoreInUse | None = None) -> int:
+    """Create a directory if it is missing, and lock it; return its descriptor, which holds the lock.
+
+    If another process has the lock, ``busy`` is raised, or without it this one waits.
+    """
     while True:
         try:
-            os.makedirs(place, exist_ok=True)
-            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.makedirs(path, exist_ok=True)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # the process before removed it just now
-        except OSError as error:
-            raise write_failed("create", place, error) from error
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise busy or error from None
         if os.fstat(descriptor).st_nlink:
-            break
-        os.close(descriptor)
-    try:
-        _clear(place)
-        yield place
-    finally:
-        shutil.rmtree(os.path.join(place, NEW), ignore_errors=True)
-        with suppress(OSError):
-            os.rmdir(place)
+            return descriptor
         os.close(descriptor)
 
 
@@ -230,6 +245,130 @@ def _remove_all(path: str) -> None:
         os.unlink(path)
 
 
+# From one path to another.
+Move = tuple[str, str]
+
+
+class Renames:
+    """Renames that all happen, announced in a directory beside what changes before the first of them.
+
+    The paths are relative to the parent of that directory.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._parent = os.path.dirname(directory)
+        self._announced = os.path.join(directory, ANNOUNCED)
+
+    @property
+    def are_pending(self) -> bool:
+        """Whether renames are announced and not finished."""
+        return os.path.exists(self._announced)
+
+    def announce(self, moves: Iterable[Move]) -> None:
+        """Make the list of the renames durable."""
+        write_whole(self._announced, json.dumps(list(moves)).encode("utf-8", "surrogateescape"))
+        sync(self._directory)
+
+    def finish(self) -> None:
+        """Do the announced renames that are not done yet, and make them durable."""
+        moves = self._read()
+        if not moves:
+            return
+        for source, path in moves:
+            if os.path.lexists(source) and not os.path.lexists(path):
+                move(source, path)
+        touched = {self._parent}
+        for _, path in moves:
+            above = path
+            while above != self._parent:
+                touched.add(above)
+                above = os.path.dirname(above)
+        for directory in sorted(filter(os.path.isdir, touched)):
+            sync(os.path.realpath(directory))
+        os.unlink(self._announced)
+
+    def undo(self, keep: str) -> None:
+        """Undo the renames that were done; those that cannot be undone stay announced.
+
+        Directories that are empty then are removed, but for ``keep``.
+        """
+        with suppress(OSError):
+            for source, path in reversed(self._read()):
+                if os.path.lexists(path) and not os.path.lexists(source):
+                    move(path, source)
+                    if os.path.dirname(path) != keep:
+                        with suppress(OSError):
+                            os.rmdir(os.path.dirname(path))
+            os.unlink(self._announced)
+
+    def _read(self) -> list[Move]:
+        if not self.are_pending:
+            return []
+        with open(self._announced, "rb") as file:
+            moves = json.loads(file.read().decode("utf-8", "surrogateescape"))
+        return [(os.path.join(self._parent, source), os.path.join(self._parent, path)) for source, path in moves]
+
+
+def move(source: str, path: str) -> None:
+    """Rename a file or directory to a path whose directories may be missing."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.rename(source, path)
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write a small file: once its name exists, its content is complete."""
+    new = f"{path}.new"
+    with open(new, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(new, path)
+
+
+class JobDirectory:
+    """The directory beside another one where one job keeps its files. A plain value that other processes can use."""
+
+    def __init__(self, beside: str, job: str) -> None:
+        self.beside = os.path.realpath(beside)
+        self.directory = os.path.join(place_beside(beside), f"job-{job}")
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[str]:
+        """Give the path of a new file; it is removed again on an error."""
+        path = os.path.join(self.directory, name)
+        try:
+            self._make()
+            yield path
+        except BaseException as error:
+            with suppress(OSError):
+                os.unlink(path)
+            self._remove_empty()
+            if isinstance(error, OSError):
+                raise write_failed("write to", path, error) from error
+            raise
+
+    def remove(self) -> None:
+        """Remove the files of the job: it is done, or given up."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self._remove_empty()
+
+    def _make(self) -> None:
+        while True:
+            try:
+                os.makedirs(self.directory, exist_ok=True)
+            except FileNotFoundError:
+                continue  # another job found the directory above empty and removed it
+            return
+
+    def _remove_empty(self) -> None:
+        """Remove the directories if they are empty. Each job tries: the last one, even a late task, leaves nothing."""
+        with suppress(OSError):
+            os.rmdir(self.directory)
+        with suppress(OSError):
+            os.rmdir(os.path.dirname(self.directory))
+
+
 _STORE, _LOST = "store", "lost-and-found"
 _RUNNING, _COMPANIONS = "running", "companions.json"
 _READ_BY_OTHERS = 0o044
@@ -310,12 +449,7 @@ class StagedCopy:
         """
         found = os.lstat(path)
         self._companions.append((path, place, found.st_dev, found.st_ino))
-        note = os.path.join(self.directory, _COMPANIONS)
-        with open(f"{note}.new", "w", encoding="utf-8") as file:
-            json.dump(self._companions, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{note}.new", note)
+        write_whole(os.path.join(self.directory, _COMPANIONS), json.dumps(self._companions).encode())
         sync(self.directory)
 
     def appear(self) -> None:

@@ -15,8 +15,9 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqtool.columns.outgoing import GIVEN_ANEW, OUTGOING_COLUMNS, Refusal, stage_messages
-from rmqtool.engine.bulk_load import StagedFile, Staging, import_staged, is_new, require_ready
+from rmqtool.engine.bulk_load import StagedFile, import_staged, is_new, require_ready, staged_file
 from rmqtool.errors import StoreError, UsageError
+from rmqtool.files.publish import JobDirectory
 from rmqtool.spark.options import parse_target
 from rmqtool.spark.schema import STATUS
 from rmqtool.spark.source import in_plain_words
@@ -47,11 +48,11 @@ class RocketMQWriter(DataSourceArrowWriter):
                 f"{self.root} already exists, and stores are not overwritten",
                 hint='mode("append") adds to it; or name another directory',
             )
-        self.staging = Staging(self.root, uuid4().hex)
+        self.staging = JobDirectory(self.root, uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of a partition."""
-        with in_plain_words(), self.staging.opened(f"{uuid4().hex}.arrow") as writer:
+        with in_plain_words(), staged_file(self.staging, f"{uuid4().hex}.arrow") as writer:
             row = 0
             for batch in iterator:
                 found = stage_messages(batch)

@@ -16,11 +16,12 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.columns.outgoing import Refusal, stage_messages
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.bulk_load import Staging, import_staged, require_ready
+from rmqtool.engine.bulk_load import import_staged, require_ready, staged_file
 from rmqtool.engine.load import create_store
 from rmqtool.errors import Refused, StoreError, StoreInUse
 from rmqtool.files import publish as exchange
 from rmqtool.files.posix_write import PosixWritableFileSystem
+from rmqtool.files.publish import JobDirectory
 from rmqtool.formats.commit_log import Message
 from tests.support.engine_stores import iter_records
 from tests.support.stores import FileState, tree_state
@@ -45,11 +46,11 @@ def a_batch(count: int, first: int = 0, **columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(given | columns)
 
 
-def stage(root: Path, *batches: pa.RecordBatch, job: str = "j") -> tuple[Staging, list[Any]]:
+def stage(root: Path, *batches: pa.RecordBatch, job: str = "j") -> tuple[JobDirectory, list[Any]]:
     """Stage a file for each batch."""
-    staging, files = Staging(str(root), job), []
+    staging, files = JobDirectory(str(root), job), []
     for number, batch in enumerate(batches):
-        with staging.opened(str(number)) as writer:
+        with staged_file(staging, str(number)) as writer:
             found = stage_messages(batch)
             assert not isinstance(found, Refusal)
             writer.write(found)
@@ -287,7 +288,7 @@ def test_staging_and_removal_of_the_place_at_the_same_time(root: Path) -> None:
 
     def ending() -> None:
         while not stop.is_set():
-            Staging(str(root), "none").remove()
+            JobDirectory(str(root), "none").remove()
 
     thread = threading.Thread(target=ending)
     thread.start()
