@@ -41,6 +41,7 @@ static size_t fuzz_scan(const uint8_t *data, int64_t size, int64_t **starts) {
     for (size_t i = 0; i < rows; i++) expect(table.file_offset[i] == found[i]);
     decode_rows(table, found, count, data, size, 1 << 20, WRONG_CRC | WRONG_PROPERTY_CRC);
     free(buffer);
+    expect(sound_rows(found, count, data, size, 0) <= count);
     *starts = found;
     return count;
 }
@@ -177,6 +178,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     int64_t wrong[] = {-1, length, length + 1, length / 2, INT64_MAX, INT64_MIN, length - LEAST_RECORD};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         fuzz_dispatch(data, length, wrong + i, 1);
+        expect(sound_rows(wrong + i, 1, data, length, 0) <= 1);
         fuzz_single(data, length, wrong + i, 1);
         fuzz_texts(data, length, wrong + i, 1);
         fuzz_lines(data, length, wrong + i, 1, 6000);

@@ -94,6 +94,17 @@ static PyObject *py_decode(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return finish(&c, PyLong_FromSize_t(rows));
 }
 
+static PyObject *py_sound(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 3, "sound(data, offsets, first_physical_offset)");
+    Array data = take_bytes(&c), offsets = take_longs(&c);
+    int64_t base = take_long(&c);
+    if (!is_good(&c)) return finish(&c, NULL);
+    PyThreadState *way = give_way(data.count);
+    size_t rows = sound_rows(offsets.items, offsets.count, data.items, (int64_t)data.count, base);
+    go_on(way);
+    return finish(&c, PyLong_FromSize_t(rows));
+}
+
 static PyObject *py_dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Call c = begin(args, count, 10, "dispatch(data, offsets, delays, topic_codes, units, flags, topic_rows, key_hashes, key_rows, tag_hashes)");
     Array data = take_bytes(&c), offsets = take_longs(&c), delays = take_longs(&c);
@@ -478,7 +489,7 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
-    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(dispatch), FAST(dispatch_one), FAST(span), FAST(group), FAST(number_texts), FAST(hang_in),
+    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(sound), FAST(dispatch), FAST(dispatch_one), FAST(span), FAST(group), FAST(number_texts), FAST(hang_in),
     FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(decoder_of_many), FAST(text_maker), FAST(header_fields), FAST(json_header), FAST(typed_fields),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

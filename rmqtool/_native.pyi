@@ -37,6 +37,9 @@ def scan(
 def decode(data: Buffer, offsets: Buffer, table: Buffer, first_physical_offset: int, checks: int, /) -> int:
     """Fill a table with the records at ``offsets``; return the rows before the first that is no whole message."""
 
+def sound(data: Buffer, offsets: Buffer, first_physical_offset: int, /) -> int:
+    """Return the number of messages at ``offsets`` before the first that is not one; checksums are not computed."""
+
 def dispatch(
     data: Buffer,
     offsets: Buffer,

@@ -19,6 +19,7 @@ from rmqtool.formats.commit_log import MIN_RECORD_SIZE
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.index import ENTRY_SIZE
 from rmqtool.formats.java import LONG_MAX
+from rmqtool.formats.layout import Buffer
 
 # Flags of a dispatched row, as in native/dispatch.h: the tags code is not made, the keys are not made, it names further
 # queues, its properties are not UTF-8, it has no entry in its queue (a half message or a rollback).
@@ -40,6 +41,12 @@ def walked(data: memoryview | Bytes, at: int) -> tuple[Ints, int] | None:
     starts = np.empty((len(data) - at) // MIN_RECORD_SIZE + _WALKS, np.int64)
     found, at = native.walk(data, at, starts)
     return starts[:found], at
+
+
+def sound(data: Buffer, file_offsets: Ints, first_physical_offset: int) -> int:
+    """Return the number of messages before the first record that is not one; 0 without the kernel."""
+    native = kernel.NATIVE
+    return 0 if native is None else native.sound(data, file_offsets, first_physical_offset)
 
 
 def decoded(data: Bytes, file_offsets: Ints, checks: int) -> dict[str, Any] | None:

@@ -213,12 +213,17 @@ class CoveredReader:
 
 
 def reader_of(
-    asked: Range, selection: Selection, queues: Sequence[QueueFiles], *, checksums: bool = True
+    asked: Range,
+    selection: Selection,
+    queues: Sequence[QueueFiles],
+    *,
+    checksums: bool = True,
+    skims: bool = False,
 ) -> RangeReader | CoveredReader:
     """Return the reader for a range: by way of the queues if there are any, else through the log."""
     if queues and asked.file.kind is LogKind.COMMIT_LOG:
         return CoveredReader(asked, selection, queues, checksums=checksums)
-    return RangeReader(asked, selection, checksums=checksums)
+    return RangeReader(asked, selection, checksums=checksums, skims=skims)
 
 
 def _sorted(places: Places, wanted: Mask) -> Places:

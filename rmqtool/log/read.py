@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmqtool.columns.compiled import sound
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.records import Records, decode_records, have_right_crc, have_right_property_crc
 from rmqtool.columns.starts import record_starts
@@ -26,7 +27,7 @@ from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.files.salvaged import SalvagedFile, salvaged
 from rmqtool.formats import layouts
-from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing
+from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.dledger import HEAD_SIZE, MAGIC_DATA, DLedgerBlank, decode_entry_head
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import int64
@@ -41,6 +42,9 @@ WINDOW = 4 << 20
 _SMALL_WINDOW = 64 << 10
 # Largest range that is read in one call: a window minus room for the record that ends the range.
 ONE_READ = WINDOW - _SMALL_WINDOW
+# The bytes that are skimmed at once, few enough to stay in the caches; and the fewest records in them.
+_SKIMMED = 1 << 20
+_FEW = 16
 # The factor by which a small window grows while no further break is found.
 _GROWTH = 4
 # Rows per batch. Columns derived from them are several times larger than the rows.
@@ -116,6 +120,29 @@ class SegmentScan:
             at = yield from self._read_on(at, stop)
         if at is not None:
             self.reached = self.end
+
+    def skim(self, start: int, stop: int | None) -> tuple[int, int]:
+        """Count the messages of windows in which nothing is wrong, without columns and checksums.
+
+        Return how many are before a record, and where it begins; from there on ``pieces`` knows more. Without the
+        kernel that is ``start``.
+        """
+        messages, at = 0, start
+        stop = self.end if stop is None else stop
+        while at < stop and not self.file.has_unreadable:
+            data = _BUFFERS.read(self.file, self._without_hole(at, min(_SKIMMED, self.end - at)), at)
+            starts = record_starts(data).file_offsets
+            if len(starts) < _FEW or at + int(starts[-1]) >= stop:
+                break
+            if sound(data, starts, int64(self.base_offset + at)) < len(starts):
+                break
+            # The last record is read again with what follows it, as ``pieces`` does.
+            messages += len(starts) - 1
+            last = decode_record(data, int(starts[-2]))
+            assert isinstance(last, Message), "it is sound"
+            self.walk.last_timestamp = last.store_timestamp
+            at += int(starts[-1])
+        return messages, at
 
     def _read_on(self, at: int, stop: int | None) -> Generator[Rows | Place, None, int | None]:
         """Yield one window from ``at`` on; return where the next one begins, or None when ``stop`` was reached."""
@@ -418,13 +445,15 @@ class RangeReader:
 
     Afterwards ``began`` and ``reached`` are the real bounds; None if no record was found or reading failed. ``rows`` is
     the number of right records, wanted or not. ``left_over`` is what comes after the last record of the file, if only
-    the next file can tell whether it is damage.
+    the next file can tell whether it is damage. With ``skims``, if all are wanted, ``skimmed`` are counted only.
     """
 
-    def __init__(self, asked: Range, selection: Selection, *, checksums: bool = True) -> None:
+    def __init__(self, asked: Range, selection: Selection, *, checksums: bool = True, skims: bool = False) -> None:
         self.asked = asked
         self.selection = selection
         self.checksums = checksums
+        self.skims = skims and selection.wants_all
+        self.skimmed = 0
         self.began: int | None = None
         self.reached: int | None = None
         self.rows = 0
@@ -456,7 +485,9 @@ class RangeReader:
         segment = SegmentScan(file, log.base_offset, checksums=self.checksums, compacted=compacted)
         self.began = segment.find_start(start, stop) if is_guess else start
         if self.began is not None:
-            yield from self._taken(segment.pieces(self.began, stop), segment.end)
+            self.skimmed, at = segment.skim(self.began, stop) if self.skims and not compacted else (0, self.began)
+            self.rows += self.skimmed
+            yield from self._taken(segment.pieces(at, stop), segment.end)
             self.reached = segment.reached
 
     def _taken(self, pieces: Iterator[Rows | Place], end: int) -> Iterator[Part | Damage]:

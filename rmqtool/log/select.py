@@ -93,6 +93,11 @@ class Selection(Wanted):
                 records = records.select(wanted)
         return records
 
+    @property
+    def wants_all(self) -> bool:
+        """Whether every message is wanted."""
+        return not self._questions
+
     @cached_property
     def _questions(self) -> list[Callable[[Records], Mask]]:
         """The questions to ask, the cheapest first."""

@@ -73,13 +73,15 @@ class CountWork:
     queues: Sequence[QueueFiles]
 
     def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
-        reader = reader_of(asked, self.selection, self.queues, checksums=False)
+        reader = reader_of(asked, self.selection, self.queues, checksums=False, skims=True)
         messages, damages = 0, []
         for found in reader.parts():
             if isinstance(found, Part):
                 messages += len(found.records)
             else:
                 damages.append(found)
+        if isinstance(reader, RangeReader):
+            messages += reader.skimmed
         return Answered(reader.began, reader.reached, reader.left_over, Counted(messages, damages))
 
 

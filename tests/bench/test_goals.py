@@ -218,25 +218,24 @@ def test_two_threads(table: Table, written: Callable[[int, int], Path]) -> None:
 
 
 @pytest.fixture(scope="module")
-def plain_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+def plain_store(scratch: Path) -> tuple[Path, int]:
     """Two million messages of 100 bytes in one segment, without queues."""
-    root, part, parts = tmp_path_factory.mktemp("goals") / "store", 250_000, 8
+    root, part, parts = scratch / "plain", 250_000, 8
     (root / "commitlog").mkdir(parents=True)
     (root / "checkpoint").write_bytes(bytes(4096))
     with (root / "commitlog" / f"{0:020d}").open("wb") as file:
         for _ in range(parts):
             file.write(encode_records(outgoing(100, part), file.tell()).data)
         file.write(encode_blank(64) + bytes(56))
-    yield root, part * parts
-    shutil.rmtree(root)
+    return root, part * parts
 
 
 @pytest.fixture(scope="module")
-def large_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+def large_store(scratch: Path) -> tuple[Path, int]:
     """2 GiB with bodies of 1 KiB, 200 queues and an index."""
-    root = tmp_path_factory.mktemp("goals") / "store"
-    yield root, write_large_store(root, 2 << 30)
-    shutil.rmtree(root)
+    root = scratch / "large"
+    root.mkdir()
+    return root, write_large_store(root, 2 << 30)
 
 
 class Cost(NamedTuple):

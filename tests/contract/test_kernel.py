@@ -372,6 +372,7 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "few numbers of texts": ("number_texts", (b"abc", LONGS[:2], LONGS[:2], INTS[:1], INTS), ValueError),
     "fewer lengths": ("crc32_each", (b"abc", LONGS, LONGS[:2], INTS), ValueError),
     "small table": ("decode", (b"abc", LONGS, bytearray(10), 0, 0), ValueError),
+    "halves of places": ("sound", (b"abc", bytes(12), 0), ValueError),
     "capacity beyond the table": ("scan", (b"abc", 0, bytearray(table.ROW_SIZE), 2, 0, 0), ValueError),
     "few codes": ("group", (INTS, INTS, INTS, INTS[:3], INTS, INTS), ValueError),
     "no slots": ("hang_in", (bytearray(20), b"", INTS[:1], LONGS[:1], LONGS[:1], 1, 0), (ValueError, BufferError)),  # type: ignore[dict-item]

@@ -11,7 +11,7 @@ import struct
 import zlib
 from array import array
 from collections import Counter
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -155,6 +155,8 @@ class Comparison:
             if not isinstance(found, Message):
                 break
             whole[at] = found
+        sound = takewhile(lambda at: at in whole and is_sound(whole[at], base + at), offsets)
+        assert self.kernel.sound(data, np.array(offsets, np.int64), base) == len([*sound])
         buffer = table.new_table(len(offsets))
         rows = self.kernel.decode(data, np.array(offsets, np.int64), buffer, base, _ALL_CHECKS)
         assert rows == len(whole)
@@ -342,6 +344,11 @@ class Comparison:
             layouts.INT.pack_into(stored, 8, zlib.crc32(message.raw_body) & 0x7FFFFFFF)
             assert made == stored
             self.seen["encoded"] += 1
+
+
+def is_sound(message: Message, physical_offset: int) -> bool:
+    """Whether a message is right but for its checksums."""
+    return message.physical_offset == physical_offset and message.store_timestamp > 0
 
 
 def wrong_bits(message: Message, data: bytes, at: int, base: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 
 from rmqtool.log import ranges as chain
 from rmqtool.log import ranges as plan
-from rmqtool.log import stream
+from rmqtool.log import read, stream
 from rmqtool.log.files import logs_of
 from rmqtool.log.ranges import Answered, Effort, Plan, read_plan
 from rmqtool.log.read import Damage, Note, Part
 from rmqtool.log.select import Selection
 from rmqtool.store.open import open_store
+from tests.support.kernel_twins import damage
 from tests.support.seeded_stores import make_segment
 from tests.support.stores import every_store, truth
 
@@ -113,3 +115,31 @@ def test_a_range_that_was_begun_in_a_body_is_read_again(seed, tmp_path, small_ra
     alone, _ = lines_of(root)
     assert [line["commitLogOffset"] - made.base for line in alone if "damage" not in line] == made.starts
     assert lines_of(root, jobs=2)[0] == alone
+
+
+def counted(root: Path) -> tuple[int, list[tuple[str, int, int]]]:
+    """The number of messages and the places of damage, as ``cat --count`` finds them."""
+    messages, damages = 0, []
+    for event in stream.iter_counts(plan_of(root), EVERYTHING, Effort()):
+        if isinstance(event, Answered):
+            messages += event.found.messages
+            damages += event.found.damages
+        elif isinstance(event, Damage):
+            damages.append(event)
+    return messages, sorted((one.code, one.file_offset, one.length) for one in damages)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_skimmed_count_is_that_of_the_columns(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With windows of some records, on whole and damaged segments, with records in bodies."""
+    segment = make_segment(seed)
+    rng = random.Random(seed)
+    data = damage(rng, segment.data) if seed % 2 else segment.data
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{segment.base:020d}").write_bytes(data)
+    monkeypatch.setattr(read, "_FEW", 1 << 62)
+    through_columns = counted(tmp_path)
+    monkeypatch.setattr(read, "_FEW", 2)
+    for window in (1 << 10, 1 << 14, 1 << 20):
+        monkeypatch.setattr(read, "_SKIMMED", window)
+        assert counted(tmp_path) == through_columns
