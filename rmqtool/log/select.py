@@ -6,13 +6,14 @@ Cheap questions are asked first, so that columns for expensive ones are made onl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rmqtool import kernel
 from rmqtool.columns.bodies import DEFAULT_BOUNDS, iter_parts
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.pieces import Coded
@@ -20,16 +21,11 @@ from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.records import Records, are_bridges
 from rmqtool.filters.columns import match_columns, match_tags
 from rmqtool.filters.wanted import Wanted
-from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.commit_log import Message, decode_record, fields_decoder
 from rmqtool.formats.dispatch import DispatchRules, dispatch_targets
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.properties import key_tokens
-from rmqtool.formats.property_names import INNER_MULTI_DISPATCH, KEYS, UNIQ_KEY
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-else:
-    from rmqtool.columns.arrow import pc
+from rmqtool.formats.property_names import INNER_MULTI_DISPATCH
 
 Queue = tuple[str, int]
 
@@ -157,7 +153,10 @@ class Selection(Wanted):
 
     def _with_tags(self, records: Records) -> Mask:
         assert self.tags is not None
-        return match_tags(self.tags, _Columns(records))
+        if kernel.NATIVE is None:
+            return match_tags(self.tags, _Columns(records))
+        names, found = self.tags.names, _fields(records, "tags")
+        return np.fromiter((tags in names for (tags,) in found), np.bool_, len(records))
 
     def _matching(self, records: Records) -> Mask:
         assert self.where is not None
@@ -165,13 +164,11 @@ class Selection(Wanted):
 
     def _with_key(self, records: Records) -> Mask:
         assert self.key is not None
-        properties = decode_properties(records)
-        wanted = _equal(properties.raw_values(UNIQ_KEY), self.key)
-        keys = properties.raw_values(KEYS)
-        # Few messages have the text in their keys at all; only those are split into keys.
-        near = pc.match_substring(keys, encode_text(self.key)).fill_null(False).to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(near & ~wanted).tolist():
-            wanted[row] = self.key in key_tokens({KEYS: decode_text(keys[row].as_py())})
+        wanted = np.zeros(len(records), np.bool_)
+        # Few messages have the text in their properties; only those are decoded.
+        for row in _rows_that_spell(records, encode_text(self.key)):
+            message = _message(records, row)
+            wanted[row] = message.uniq_key == self.key or self.key in key_tokens(message.properties)
         return wanted
 
     def _with_body(self, records: Records) -> Mask:
@@ -253,6 +250,25 @@ def _message(records: Records, row: int) -> Message:
     return message
 
 
-def _equal(column: Any, text: str) -> Mask:
-    equal: Mask = pc.equal(column, encode_text(text)).fill_null(False).to_numpy(zero_copy_only=False)
-    return equal.copy()
+def _fields(records: Records, *names: str) -> Sequence[tuple[Any, ...]]:
+    """Return some fields of each message."""
+    offsets: Any = np.ascontiguousarray(records.file_offsets, np.int64)
+    return [one for one in fields_decoder(names)(records.data.data, offsets) if one is not None]
+
+
+def _rows_that_spell(records: Records, text: bytes) -> list[int]:
+    """Return the rows that have some bytes in their properties."""
+    starts, ends = records.properties_offsets, records.properties_offsets + records.properties_lengths
+    if not text or not len(starts):
+        return []
+    begin = int(starts.min())
+    searched = records.data[begin : int(ends.max())].tobytes()
+    found, at = [], searched.find(text)
+    while at >= 0:
+        found.append(begin + at)
+        at = searched.find(text, at + 1)
+    order = np.argsort(starts, kind="stable")
+    places = np.array(found, np.int64)
+    rows = order[np.searchsorted(starts[order], places, "right") - 1]
+    hits: list[int] = np.unique(rows[(places >= starts[rows]) & (places + len(text) <= ends[rows])]).tolist()
+    return hits
