@@ -157,6 +157,9 @@ class MessageStore:
         self._now = setup.clock.now
         self._writer, self._health = engine.writer, engine.health
         self._joins_groups = setup.is_sync and not setup.has_pool
+        # Whether ``put`` and ``put_many`` wait for the disk, with synchronous flush. A loop must not wait: its owner
+        # flushes, and saves the progress that these puts made after a flush.
+        self.waits_for_disk = True
         self._accept, self._accept_batch = engine.intake.accept, engine.intake.accept_batch
         self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
         # The state when the store was opened: a store that was not changed is closed without a write.
@@ -246,7 +249,8 @@ class MessageStore:
     @INTERRUPTS.keep_from
     def _write(self, ticket: PutTicket) -> PutTicket:
         # While a thread forces, a ticket is left to the next group, so that one sync covers many tickets.
-        if ticket.status is None and self._joins_groups and ticket.waits and self._engine.flusher.is_forcing:
+        joins = self._joins_groups and ticket.waits and self.waits_for_disk
+        if ticket.status is None and joins and self._engine.flusher.is_forcing:
             self._engine.flusher.join_next(ticket)
         elif ticket.status is None:
             self._writer.write(ticket)
@@ -372,7 +376,7 @@ class MessageStore:
             return
         written = self._writer.write_with(lambda now: write_ready(ready, put, engine.log, engine.offsets, now))
         status = PutStatus.PUT_OK if written else PutStatus.UNKNOWN_ERROR
-        if written and self.setup.is_sync and len(ready.rows):
+        if written and self.setup.is_sync and self.waits_for_disk and len(ready.rows):
             status = engine.flusher.wait_flushed(engine.log.committed_offset)
         if status is not PutStatus.PUT_OK:
             put.refused |= dict.fromkeys(ready.rows.tolist(), status)
@@ -405,7 +409,7 @@ class MessageStore:
         if ticket.status is None:
             if not ticket.is_written:
                 ticket.refuse(PutStatus.UNKNOWN_ERROR)
-            elif ticket.physical_offset + ticket.size <= self._engine.log.flushed_offset:
+            elif not self.waits_for_disk or ticket.end_offset <= self._engine.log.flushed_offset:
                 ticket.status = PutStatus.PUT_OK
             else:
                 ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)

@@ -22,6 +22,7 @@ SYSTEM_PREFIX = "rmq_sys_"
 REPLY_SUFFIX = "_REPLY_TOPIC"
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
@@ -47,7 +48,7 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 SYSTEM_TOPICS: dict[str, str] = {
     AUTO_CREATE_TOPIC: "4.0.0",
     "BenchmarkTest": "4.0.0",
-    "OFFSET_MOVED_EVENT": "4.0.0",
+    OFFSET_MOVED_EVENT: "4.0.0",
     "SELF_TEST_TOPIC": "4.0.0",
     SCHEDULE_TOPIC: "4.0.0",
     HALF_TOPIC: "4.3.0",
@@ -67,7 +68,7 @@ NOT_ALLOWED_TO_SEND = frozenset(
         OP_HALF_TOPIC,
         CHECK_MAX_TIME_TOPIC,
         "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
+        OFFSET_MOVED_EVENT,
         ROCKSDB_HALF_TOPIC,
         ROCKSDB_OP_HALF_TOPIC,
     }
@@ -222,7 +223,7 @@ _OWN_TOPICS = (
     OwnTopic("BenchmarkTest", 1024, _READ_WRITE, "4.0.0"),
     OwnTopic("{cluster}", 16, _ALL, "4.0.0"),
     OwnTopic("{broker}", 1, _ALL, "4.0.0"),
-    OwnTopic("OFFSET_MOVED_EVENT", 1, _READ_WRITE, "4.0.0"),
+    OwnTopic(OFFSET_MOVED_EVENT, 1, _READ_WRITE, "4.0.0"),
     OwnTopic(SCHEDULE_TOPIC, SCHEDULE_QUEUES, _READ_WRITE, "4.0.0"),
     OwnTopic("RMQ_SYS_TRACE_TOPIC", 1, _READ_WRITE, "4.4.0", "traceTopicEnable"),
     OwnTopic("{cluster}" + REPLY_SUFFIX, 1, _READ_WRITE, "4.6.0"),

@@ -172,6 +172,8 @@ class Server:
         self._opaque = 0
         self._known: set[Connection] = set()
         self._store.add_listener(self.held_pulls.grew)
+        # Deliveries and commits of transactions put from the loop, which flushes for them.
+        self._store.waits_for_disk = False
         broker.services.check.producer = self._ask_producer
 
     # Requests and answers of clients.
@@ -238,6 +240,8 @@ class Server:
         elif command.code not in _HOT:
             # A commit of a transaction, among others, puts a message by itself.
             self._dispatch_soon(is_busy=False)
+            if self._has_unflushed():
+                self._flush()
         if self.broker.clients.changed:
             self.notify()
         self._reply(connection, command, reply)
@@ -360,9 +364,18 @@ class Server:
             self.bug(error)
 
     def catch_up(self) -> None:
-        """Dispatch what was put otherwise than by a client, and answer who waits for it."""
+        """Dispatch what was put otherwise than by a client, and answer who waits for it.
+
+        With synchronous flush consumers see it after the flush.
+        """
         self._dispatch()
+        if self._has_unflushed():
+            self._flush()
         self.end_turn()
+
+    def _has_unflushed(self) -> bool:
+        condition = self._store.condition()
+        return self._store.setup.is_sync and condition.flushed_offset < condition.wrote_offset
 
     # Requests of ours.
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from typing import Any
 class ServeProcess:
     """One run of ``rmqtool serve STORE``; clients may come when it is made."""
 
-    def __init__(self, root: Path, home: Path, *options: str) -> None:
+    def __init__(self, root: Path, home: Path, *options: str, program: Sequence[str] = ("-m", "rmqtool")) -> None:
         self.home = home
-        command = [sys.executable, "-m", "rmqtool", "serve", str(root), "--jsonl"]
+        command = [sys.executable, *program, "serve", str(root), "--jsonl"]
         command += ["--names", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--for", "600s", *options]
         with (home / "events").open("w") as out, (home / "errors").open("w") as errors:
             self.process = subprocess.Popen(command, cwd=home, stdout=out, stderr=errors)

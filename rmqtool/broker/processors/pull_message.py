@@ -6,6 +6,7 @@ Upstream: ``PullMessageProcessor``, ``PullRequestHoldService``. A pull that find
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -14,12 +15,13 @@ from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import Version
 from rmqtool.engine.get import GetMessageResult, GetMessageStatus, MessageFilter, SqlFilter, TagFilter
-from rmqtool.engine.message import QueueKey
+from rmqtool.engine.message import NewMessage, QueueKey
 from rmqtool.errors import UsageError
 from rmqtool.filters.sql92 import Dialect, parse_selector
 from rmqtool.filters.tags import parse_tags
+from rmqtool.formats.property_names import DELAY, KEYS, TAGS
 from rmqtool.formats.response_codes import ResponseCode
-from rmqtool.formats.topics import PERM_READ, RETRY_PREFIX
+from rmqtool.formats.topics import OFFSET_MOVED_EVENT, PERM_READ, RETRY_PREFIX
 from rmqtool.remoting.answers import (
     GROUP_NO_PERMISSION,
     GROUP_NOT_EXIST,
@@ -159,8 +161,25 @@ class Pulling:
             counts.gets[key] += result.count
             counts.get_bytes[key] += result.size
         code = self._code(status, offset)
+        if self._is_4_9 and code is ResponseCode.PULL_OFFSET_MOVED:
+            self._tell_that_offset_moved(asked, result.next_begin_offset)
         bounds = result.next_begin_offset, max(result.min_offset, 0), result.max_offset
         return self._encode(asked, code, status.name, bounds, body)
+
+    def _tell_that_offset_moved(self, asked: Asked, given: int) -> None:
+        """Store a message about a consumer that gets another offset. upstream: 4.9; 5.x only logs it."""
+        header: PullMessage = asked.header  # type: ignore[assignment]
+        group, broker = header.consumer_group, self._broker
+        queue = {"brokerName": self._config.broker_name, "queueId": header.queue_id, "topic": header.topic}
+        event = {
+            "consumerGroup": group,
+            "messageQueue": queue,
+            "offsetNew": given,
+            "offsetRequest": header.queue_offset,
+        }
+        body = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+        properties = {TAGS: group, DELAY: "0", KEYS: group}
+        broker.store.put(NewMessage(OFFSET_MOVED_EVENT, body, 0, properties, born_host=broker.address))
 
     def _encode(
         self, asked: Asked, code: ResponseCode, remark: str, bounds: tuple[int, int, int], body: bytes = b""
