@@ -247,7 +247,7 @@ def _commits(records: Records) -> list[Half]:
 
 
 def _bridges(records: Records) -> Iterator[RecordFlaw]:
-    """Yield the bridges among the records."""
+    """Yield a flaw for each bridge, so that a check names the places where a repair covered damage."""
     for row in np.flatnonzero(are_bridges(records)).tolist():
         place, size = records.column("physical_offset")[row], records.column("total_size")[row]
         flaw = Flaw("CL-BRIDGE", "a repair has covered damage here with a placeholder record")

@@ -312,6 +312,7 @@ def lie_in_place(records: Records, first_physical_offset: int) -> Mask:
 
 def are_bridges(records: Records) -> Mask:
     """Return which records are placeholders over damage (``formats.bridges.is_bridge``)."""
+    # A bridge is a rolled-back record, so the topics of all others need not be read.
     found: Mask = records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.ROLLBACK)
     if found.any():
         found[found] = records.select(found).topics.each(lambda topic: topic == QUARANTINE, np.bool_)

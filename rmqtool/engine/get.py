@@ -147,7 +147,7 @@ class MessageFilter(Protocol):
     """Judges a queue entry by its tags code (None if unknown), and a record by its bytes."""
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Return whether the record is worth reading."""
+        """Return whether the entry's record may match, so that it must be read."""
 
     def matches_record(self, data: bytes) -> bool:
         """Return whether the record belongs in the answer."""
@@ -399,7 +399,11 @@ def get_together(
 
 
 def find_span(units: bytes, starts: array[int]) -> tuple[int, int, int] | None:
-    """Return what the kernel's ``span`` does."""
+    """Return where the records of queue entries begin and end in the log, and the sum of their sizes.
+
+    ``starts`` is filled with the place of each record, counted from that beginning. None if an entry is not sound, or
+    if a record lies before the first or beyond the last one. The kernel's ``span`` does the same.
+    """
     values = units_unpacker(len(starts))(units)
     offsets, sizes = values[::3], values[1::3]
     low, high = offsets[0], offsets[-1] + sizes[-1]

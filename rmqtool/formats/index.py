@@ -31,7 +31,7 @@ DEFAULT_GEOMETRY = (5_000_000, 20_000_000)
 
 
 def key_text(topic: str, key: str) -> str:
-    """Return the text whose hash the entry of a key, or of a unique key, has."""
+    """Return the text of an entry for a key or a unique key; the entry holds its hash."""
     return f"{topic}#{key}"
 
 
