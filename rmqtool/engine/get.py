@@ -402,7 +402,7 @@ def find_span(units: bytes, starts: array[int]) -> tuple[int, int, int] | None:
     """Return where the records of queue entries begin and end in the log, and the sum of their sizes.
 
     ``starts`` is filled with the place of each record, counted from that beginning. None if an entry is not sound, or
-    if a record lies before the first or beyond the last one. The kernel's ``span`` does the same.
+    if a record begins before the first one or ends after the last one. The kernel's ``span`` does the same.
     """
     values = units_unpacker(len(starts))(units)
     offsets, sizes = values[::3], values[1::3]

@@ -596,6 +596,7 @@ class _Writer:
 
     def _quote_plain(self, text: str) -> str:
         escaped = _ESCAPED_1 if self._first else _ESCAPED_2
+        # fastjson 1 writes hexadecimal digits in upper case, fastjson 2 in lower case.
         digits = "04X" if self._first else "04x"
         return (
             '"' + escaped.sub(lambda match: _SHORT_ESCAPES.get(match[0]) or f"\\u{ord(match[0]):{digits}}", text) + '"'
