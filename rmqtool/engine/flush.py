@@ -139,7 +139,7 @@ class GroupCommit:
         self._is_taken = False
         # Producers whose messages are durable and that are expected back, while no thread forces.
         self._expected = 0
-        # Of the ``_DOUBTS`` turns that nobody is expected for, those that are left.
+        # Turns that are still handed on directly, counted down from ``_DOUBTS``.
         self._doubts = 0
         self._sleepers: list[_Sleeper] = []
 
