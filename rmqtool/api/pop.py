@@ -17,8 +17,8 @@ from rmqtool.times import parse_span
 if TYPE_CHECKING:
     from rmqtool.api.consume import Consuming, Event, How, Topics
     from rmqtool.api.store import Store
-    from rmqtool.broker.consumer.group import Delivered
     from rmqtool.broker.consumer.programs import Programs
+    from rmqtool.broker.consumer.windows import Delivered
     from rmqtool.broker.services.pop import Popped
     from rmqtool.broker.services.tick import Services
     from rmqtool.engine.get import MessageFilter
@@ -184,8 +184,8 @@ def _place_of(one: Popped) -> str:
 
 
 def _delivered(one: Popped) -> Delivered:
-    from rmqtool.broker.consumer.group import Delivered
     from rmqtool.broker.consumer.process_queue import CachedMessage
+    from rmqtool.broker.consumer.windows import Delivered
     from rmqtool.formats.message_queue import MessageQueue
 
     record = one.record

@@ -171,6 +171,12 @@ async def read_groups(
     return {group: dict(sorted(places.items())) for group, places in sorted(found.items())}
 
 
+async def find_progressed(cluster: Cluster) -> list[tuple[str, str]]:
+    """Return the pairs of topic and group with a committed offset at any broker."""
+    groups = await read_groups(cluster, {}, with_times=False)
+    return sorted({(queue.topic, group) for group, places in groups.items() for queue in places})
+
+
 async def _add_times(cluster: Cluster, groups: dict[str, dict[MessageQueue, GroupPlace]]) -> None:
     """Read when the first unread message of each queue was stored."""
     behind = [(group, queue) for group, places in groups.items() for queue, one in places.items() if (one.lag or 0) > 0]

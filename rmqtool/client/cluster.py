@@ -73,6 +73,8 @@ class Cluster:
 
     def connection_now(self, address: str) -> Connection | None:
         """Return a connection that is open already."""
+        if address not in self.address.names:
+            address = self.manners.broker or address
         connection = self._open.get(address)
         return connection if connection is not None and connection.is_open else None
 
@@ -80,6 +82,8 @@ class Cluster:
         """Return a connection to an address. Raises NotSent."""
         if self.is_closed:
             raise NotSent("this client is closed")
+        if address not in self.address.names:
+            address = self.manners.broker or address
         if (connection := self.connection_now(address)) is not None:
             return connection
         task = self._opening.get(address)

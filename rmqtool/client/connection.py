@@ -79,7 +79,10 @@ Done: TypeAlias = Callable[[Outcome], None]
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """How a client speaks: the keys it signs with, the kind of its headers, TLS, and its patience in seconds."""
+    """How a client speaks: the keys it signs with, the kind of its headers, TLS, and its patience in seconds.
+
+    ``broker`` is the address to dial for the only broker there is, instead of that in its routes.
+    """
 
     credentials: Credentials | None = None
     serialize_type: SerializeType = SerializeType.JSON
@@ -87,6 +90,7 @@ class Manners:
     timeout: float = TIMEOUT
     connect_timeout: float = CONNECT_TIMEOUT
     idle: float = IDLE
+    broker: str | None = None
 
 
 class _Pending:

@@ -14,7 +14,7 @@ from typing import Final
 from rmqtool.client.cluster import Cluster
 from rmqtool.client.topic_routes import MASTER
 from rmqtool.errors import RemoteError
-from rmqtool.remoting.bodies.clients import HeartbeatData, ProducerData
+from rmqtool.remoting.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from rmqtool.remoting.requests.clients import Heartbeat, UnregisterClient
 
 # In seconds. upstream: heartbeatBrokerInterval
@@ -22,10 +22,12 @@ INTERVAL: Final = 30.0
 
 
 class Heartbeats:
-    """The heartbeats of a client for its producer groups, until it is closed."""
+    """The heartbeats of a client for its groups, until it is closed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.groups: set[str] = set()
+        # The consumer groups, by name.
+        self.consumers: dict[str, ConsumerData] = {}
         self._cluster = cluster
         self._masters: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -38,6 +40,11 @@ class Heartbeats:
         self.groups.add(group)
         await self._beat_all()
 
+    async def consume(self, group: ConsumerData) -> None:
+        """Tell every master that this client consumes for a group, and what. Raises RemoteError as ``join``."""
+        self.consumers[group.group_name] = group
+        await self._beat_all()
+
     async def close(self) -> None:
         """Leave every group, and stop."""
         self._is_closed = True
@@ -45,9 +52,13 @@ class Heartbeats:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        client_id = self._cluster.client_id
         for address in self._masters:
-            for group in sorted(self.groups):
-                request = UnregisterClient(client_id=self._cluster.client_id, producer_group=group)
+            requests = [
+                *(UnregisterClient(client_id=client_id, producer_group=group) for group in sorted(self.groups)),
+                *(UnregisterClient(client_id=client_id, consumer_group=group) for group in sorted(self.consumers)),
+            ]
+            for request in requests:
                 try:
                     await self._cluster.ask(address, request)
                 except RemoteError:
@@ -74,12 +85,12 @@ class Heartbeats:
             await self._beat(address)
 
     async def _beat(self, address: str) -> None:
-        if self._is_closed or not self.groups:
+        if self._is_closed or not (self.groups or self.consumers):
             return
         body = HeartbeatData(
             client_id=self._cluster.client_id,
             producer_data_set=[ProducerData(group_name=group) for group in sorted(self.groups)],
-            consumer_data_set=[],
+            consumer_data_set=[self.consumers[group] for group in sorted(self.consumers)],
         )
         try:
             await self._cluster.ask(address, Heartbeat(), body)

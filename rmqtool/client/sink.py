@@ -7,7 +7,7 @@ failed: a message that may be stored is never reported as one that is not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from rmqtool.broker.producer.client import Outgoing, check_message
@@ -41,8 +41,18 @@ Result = TypeVar("Result")
 class ClusterSink:
     """Sends what a run gives it. Without ``creates`` only topics that exist are sent to."""
 
-    def __init__(self, face: Face, cluster: Cluster, producer: Producer, *, creates: bool = False) -> None:
+    def __init__(
+        self,
+        face: Face,
+        cluster: Cluster,
+        producer: Producer,
+        *,
+        creates: bool = False,
+        find_time: Callable[[int], int | None] | None = None,
+    ) -> None:
         self._face, self._cluster, self._producer = face, cluster, producer
+        # Tells when a message was stored, by its physical offset: a broker does not.
+        self._find_time = find_time
         self._creates = creates
         self._wish: tuple[str, str] | None = None
         self._outcome: Outcome | None = None
@@ -133,7 +143,10 @@ class ClusterSink:
                 sent.failed += len(group)
                 sent.error = sent.error or found
             else:
-                rows += map(_row, found)
+                rows += [
+                    _row(one, None if self._find_time is None else self._find_time(one.physical_offset))
+                    for one in found
+                ]
         sent.rows = rows
         return sent
 
@@ -153,8 +166,8 @@ async def _caught(work: Awaitable[Result]) -> Result | RmqtoolError:
         return error
 
 
-def _row(result: SendResult) -> Row:
-    place = result.queue_offset, result.physical_offset, None
+def _row(result: SendResult, stored_at: int | None) -> Row:
+    place = result.queue_offset, result.physical_offset, stored_at
     return (result.status, result.msg_id, result.offset_msg_id, result.topic, result.queue_id, *place)
 
 

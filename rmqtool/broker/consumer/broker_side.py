@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.formats.topics import DLQ_PREFIX
 
 if TYPE_CHECKING:
-    from rmqtool.broker.consumer.group import Asked, Delivered
+    from rmqtool.broker.consumer.group import Asked
+    from rmqtool.broker.consumer.windows import Delivered
     from rmqtool.broker.offsets import ConsumerOffsets
     from rmqtool.broker.services.tick import Services
     from rmqtool.config import StoreConfig

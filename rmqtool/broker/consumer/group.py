@@ -8,35 +8,20 @@ message. upstream: DefaultMQPushConsumerImpl with its rebalance, pull and consum
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from rmqtool.broker.consumer.consume_message import (
-    LOCAL_RETRY,
-    ConsumeConcurrentlyStatus,
-    ConsumeOrderlyStatus,
-    OrderlyPolicy,
-    QueueLocks,
-    finish_batch,
-    finish_ordered,
-)
-from rmqtool.broker.consumer.process_queue import (
-    PULL_BATCH_SIZE,
-    CachedMessage,
-    ConsumerState,
-    ProcessQueue,
-    Thresholds,
-    check_pull,
-)
+from rmqtool.broker.consumer.consume_message import QueueLocks
+from rmqtool.broker.consumer.process_queue import PULL_BATCH_SIZE, CachedMessage, ProcessQueue
 from rmqtool.broker.consumer.progress import BroadcastProgress, GroupProgress, LocalOffsets, Progress, Start, client_id
 from rmqtool.broker.consumer.queue_view import StoredQueueView, StoredView
 from rmqtool.broker.consumer.rebalance import Change, ConsumerGroup, Member, Rebalancer
 from rmqtool.broker.consumer.subscription import EVERYTHING, Subscription
+from rmqtool.broker.consumer.windows import Consumption, Delivered, Reading, SendBack, Windows
 from rmqtool.broker.offsets import ConsumerOffsets, OffsetRequests
-from rmqtool.config import StoreConfig, Version
+from rmqtool.config import StoreConfig
 from rmqtool.engine.clock import Clock
 from rmqtool.errors import NotFound, ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns
@@ -49,67 +34,12 @@ from rmqtool.store.listing import QueueId
 _LOOKED_AT = 800
 
 
-class Delivered(NamedTuple):
-    """A message for a member to consume."""
-
-    client_id: str
-    queue: MessageQueue
-    cached: CachedMessage[Message]
-
-    @property
-    def message(self) -> Message:
-        """The message."""
-        return self.cached.payload
-
-
 class Lost(NamedTuple):
     """A queue entry without a message."""
 
     queue: MessageQueue
     queue_offset: int
     physical_offset: int
-
-
-# Asks the broker to deliver a message again later, or to give it up; returns whether the broker has it now.
-SendBack = Callable[[Delivered], bool]
-
-
-@dataclass(frozen=True)
-class Consumption:
-    """How a group consumes. Without ``send_back`` a queue stops at a message that fails.
-
-    With ``drops_failed`` failed messages are not tried again, as with broadcasting consumers.
-    """
-
-    group: str
-    version: Version
-    subscriptions: dict[str, Subscription]
-    orderly: bool = False
-    broadcasting: bool = False
-    drops_failed: bool = False
-    send_back: SendBack | None = None
-    # Tries of an orderly consumer before a message is sent back; -1: no limit.
-    max_reconsume_times: int = -1
-    thresholds: Thresholds = field(default_factory=Thresholds)
-
-
-@dataclass
-class _Reading:
-    """The place of a member in one queue."""
-
-    client_id: str
-    queue: MessageQueue
-    window: ProcessQueue[Message]
-    next_offset: int
-    # Fetched messages that were not taken. For an orderly consumer they are in the window only.
-    ready: deque[CachedMessage[Message]] = field(default_factory=deque)
-    # Failed messages that could not be sent back, with the time of the next try.
-    again: list[tuple[int, CachedMessage[Message]]] = field(default_factory=list)
-    # For an orderly consumer: whether its one message is out, and when the queue resumes.
-    is_busy: bool = False
-    resumes_at: int = 0
-    # Whether a failed message holds up the queue for good.
-    is_stuck: bool = False
 
 
 class GroupConsumer:
@@ -122,9 +52,7 @@ class GroupConsumer:
         self._source = source
         self._progress = progress
         self._clock = clock
-        self._state = ConsumerState(is_orderly=how.orderly)
-        self._readings: dict[tuple[str, MessageQueue], _Reading] = {}
-        self._first = 0
+        self._windows = Windows(how, progress, clock)
         rebalancer = Rebalancer(
             locks=QueueLocks(clock) if how.orderly else None, broadcasting=how.broadcasting, on_drop=self._drop
         )
@@ -154,28 +82,24 @@ class GroupConsumer:
         for member, queue, is_taken in changes:
             if is_taken:
                 window = self._group.members[member].windows[queue]
-                begin = self._progress.begin(member, queue)
-                self._readings[member, queue] = _Reading(member, queue, window, begin)
+                self._windows.begin(member, queue, window, self._progress.begin(member, queue))
         return changes
 
     def _drop(self, member: Member, queue: MessageQueue, _window: ProcessQueue[Message]) -> bool:
-        reading = self._readings.pop((member.client_id, queue), None)
-        if reading is not None and reading.window.count == 0:
-            self._progress.commit(member.client_id, queue, reading.next_offset)
+        self._windows.end(member.client_id, queue)
         return True
 
     def fetch(self) -> int:
         """Fetch messages for each queue with space in its window; return how many came."""
         fetched = 0
         now = self._clock.monotonic()
-        for reading in self._readings.values():
-            waiting = reading.window.count if self.how.orderly else len(reading.ready)
-            if waiting < PULL_BATCH_SIZE and check_pull(reading.window, self._state, self.how.thresholds) is None:
+        for reading in self._windows:
+            if self._windows.wants(reading):
                 reading.window.last_pull = now
                 fetched += self._pull(reading)
         return fetched
 
-    def _pull(self, reading: _Reading) -> int:
+    def _pull(self, reading: Reading) -> int:
         topic, _, queue_id = reading.queue
         begin = max(reading.next_offset, self._source.min_offset(topic, queue_id))
         end = min(self._source.max_offset(topic, queue_id), begin + _LOOKED_AT)
@@ -193,101 +117,16 @@ class GroupConsumer:
                 if len(found) == PULL_BATCH_SIZE:
                     reading.next_offset = offset + count
                     break
-        reading.window.put(found)
-        if not self.how.orderly:
-            reading.ready.extend(found)
-        passed = reading.window.filtered_offset(reading.next_offset)
-        if passed is not None:
-            self._progress.commit(reading.client_id, reading.queue, passed)
+        self._windows.put(reading, found)
         return len(found)
 
     def take(self, most: int) -> list[Delivered]:
         """Hand out up to ``most`` messages, from all queues in turn."""
-        taken: list[Delivered] = []
-        now = self._clock.monotonic()
-        readings = list(self._readings.values())
-        first = self._first % max(len(readings), 1)
-        self._first = first + 1
-        turn = readings[first:] + readings[:first]
-        share = max(1, most // max(len(turn), 1))
-        while turn and len(taken) < most:
-            turn = [
-                one
-                for one in turn
-                if len(taken) < most and self._take_of(one, min(share, most - len(taken)), now, taken)
-            ]
-        return taken
-
-    def _take_of(self, reading: _Reading, most: int, now: int, taken: list[Delivered]) -> bool:
-        """Hand out messages of one queue; return whether there may be more."""
-        if reading.is_stuck:
-            return False
-        if self.how.orderly:
-            if reading.is_busy or now < reading.resumes_at:
-                return False
-            messages = reading.window.take(1)
-            reading.is_busy = bool(messages)
-        else:
-            due = [message for time, message in reading.again if time <= now]
-            if due:
-                reading.again = [waiting for waiting in reading.again if waiting[0] > now]
-                reading.ready.extendleft(reversed(due))
-            messages = [reading.ready.popleft() for _ in range(min(most, len(reading.ready)))]
-        for message in messages:
-            message.consume_start = now
-            taken.append(Delivered(reading.client_id, reading.queue, message))
-        return bool(messages)
+        return self._windows.take(most)
 
     def finish(self, delivered: Delivered, *, is_ok: bool) -> bool:
         """Report the result of a taken message; return whether its queue can continue."""
-        reading = self._readings.get((delivered.client_id, delivered.queue))
-        if reading is None:
-            return True
-        return (
-            self._finish_ordered(reading, delivered, is_ok)
-            if self.how.orderly
-            else self._finish(reading, delivered, is_ok)
-        )
-
-    def _finish(self, reading: _Reading, delivered: Delivered, is_ok: bool) -> bool:
-        status = ConsumeConcurrentlyStatus.CONSUME_SUCCESS if is_ok else ConsumeConcurrentlyStatus.RECONSUME_LATER
-        give, message = self.how.send_back, delivered.cached
-
-        def send_back(_message: CachedMessage[Message]) -> bool:
-            return give is not None and give(delivered)
-
-        offset, again = finish_batch(
-            reading.window, [message], status, send_back=None if self.how.drops_failed else send_back
-        )
-        if again and give is not None:
-            reading.again.append((self._clock.monotonic() + LOCAL_RETRY, message))
-        elif again:
-            reading.is_stuck = True
-        self._commit(reading, offset)
-        return not again
-
-    def _finish_ordered(self, reading: _Reading, delivered: Delivered, is_ok: bool) -> bool:
-        status = ConsumeOrderlyStatus.SUCCESS
-        if not is_ok and not self.how.drops_failed:
-            status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-        give = self.how.send_back
-        policy = OrderlyPolicy(
-            max_reconsume_times=self.how.max_reconsume_times,
-            send_back=None if give is None else lambda _message: give(delivered),
-        )
-        step = finish_ordered(reading.window, [delivered.cached], status, policy)
-        reading.is_busy = False
-        if step.suspend is not None:
-            reading.resumes_at = self._clock.monotonic() + step.suspend
-            reading.is_stuck = self.how.send_back is None
-        self._commit(reading, step.commit_offset)
-        return step.suspend is None
-
-    def _commit(self, reading: _Reading, offset: int) -> None:
-        if offset >= 0:
-            # After the last message, the offsets that the filter left out are done too.
-            passed = reading.window.filtered_offset(reading.next_offset)
-            self._progress.commit(reading.client_id, reading.queue, offset if passed is None else passed)
+        return self._windows.finish(delivered, is_ok=is_ok)
 
     def save(self) -> None:
         """Make the progress durable."""
@@ -302,16 +141,13 @@ class GroupConsumer:
                 one.window.count == 0
                 and one.next_offset >= self._source.max_offset(one.queue.topic, one.queue.queue_id)
             )
-            for one in self._readings.values()
+            for one in self._windows
         )
 
     @property
     def resumes_in(self) -> int | None:
         """How long (ms) until a failed message is tried again; None if none waits."""
-        now = self._clock.monotonic()
-        times = [one.resumes_at for one in self._readings.values() if one.resumes_at > now and not one.is_stuck]
-        times += [time for one in self._readings.values() for time, _ in one.again]
-        return max(min(times) - now, 0) if times else None
+        return self._windows.resumes_in
 
 
 _HOST = "127.0.0.1"

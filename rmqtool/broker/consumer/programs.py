@@ -19,10 +19,10 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from rmqtool.broker.consumer.group import Delivered, GroupConsumer
 from rmqtool.broker.consumer.process_queue import PULL_BATCH_SIZE
+from rmqtool.broker.consumer.windows import Delivered
 from rmqtool.engine.clock import Clock
 from rmqtool.errors import UsageError
 from rmqtool.formats.compression import DEFAULT_BODY_CAP, inflate_body
@@ -189,6 +189,34 @@ def environment_of(delivered: Delivered, group: str) -> Mapping[str, str]:
     return {name: value.replace("\0", "") for name, value in found.items()}
 
 
+class Consumer(Protocol):
+    """The members of a group in this process: over the files of a store, or at live brokers."""
+
+    @property
+    def members(self) -> int:
+        """The number of members."""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing is left for now."""
+
+    @property
+    def resumes_in(self) -> int | None:
+        """How long (ms) until a failed message is tried again; None if none waits."""
+
+    def fetch(self) -> int:
+        """Fetch messages."""
+
+    def take(self, most: int) -> list[Delivered]:
+        """Hand out messages."""
+
+    def finish(self, delivered: Delivered, *, is_ok: bool) -> bool:
+        """Report the result of a taken message; return whether its queue can continue."""
+
+    def save(self) -> None:
+        """Make the progress durable."""
+
+
 @dataclass(frozen=True)
 class Extent:
     """How much to consume: at most ``limit`` messages, until ``stopped`` returns True; ``follows`` waits at the end."""
@@ -198,7 +226,7 @@ class Extent:
     stopped: Callable[[], bool]
 
 
-def iter_shown(consumer: GroupConsumer, extent: Extent) -> Iterator[list[Delivered] | None]:
+def iter_shown(consumer: Consumer, extent: Extent) -> Iterator[list[Delivered] | None]:
     """Yield messages. They count as consumed when the next ones are requested."""
     left = extent.limit
     while not extent.stopped() and left != 0:
@@ -219,7 +247,7 @@ def iter_shown(consumer: GroupConsumer, extent: Extent) -> Iterator[list[Deliver
     consumer.save()
 
 
-def iter_executed(consumer: GroupConsumer, programs: Programs, extent: Extent) -> Iterator[Ended | None]:
+def iter_executed(consumer: Consumer, programs: Programs, extent: Extent) -> Iterator[Ended | None]:
     """Yield the result of each message. Finished messages are saved before another program is started.
 
     After a request to stop, no program is started, and the running ones are waited for.

@@ -61,6 +61,7 @@ _OF_BROKER: Mapping[type[Request], Plain] = {
     messages.EndTransaction: end_transaction.end_transaction,
     messages.QueryMessage: queries.query_message,
     messages.ViewMessage: queries.view_message,
+    offsets.GetAllConsumerOffset: queries.all_offsets,
     offsets.GetEarliestMsgStoretime: queries.earliest_time,
     offsets.GetMaxOffset: queries.max_offset,
     offsets.GetMinOffset: queries.min_offset,

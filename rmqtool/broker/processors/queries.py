@@ -9,6 +9,7 @@ from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.answers import NO_MESSAGE_AT, NO_MESSAGE_FOUND, NO_OFFSET, answer, refuse
+from rmqtool.remoting.bodies.broker import ConsumerOffsetSerializeWrapper
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.declared import BoundaryType
 from rmqtool.remoting.headers import NoFields
@@ -51,6 +52,15 @@ def query_offset(broker: Broker, asked: Asked) -> RemotingCommand:
         code, remark = NO_OFFSET.of(broker.version)
         return answer(asked.command, code, remark, header=NoFields())
     return answer(asked.command, header=QueryConsumerOffsetAnswer(offset=found))
+
+
+def all_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read how far all groups are."""
+    table = {
+        f"{topic}@{group}": dict(broker.offsets.offsets_of(group, topic))
+        for topic, group in broker.offsets.iter_subscriptions()
+    }
+    return answer(asked.command, body=ConsumerOffsetSerializeWrapper(offset_table=table))
 
 
 def update_offset(broker: Broker, asked: Asked) -> RemotingCommand:
