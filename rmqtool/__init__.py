@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
     from rmqtool.api.diff import diff as diff
     from rmqtool.api.dump import dump as dump
     from rmqtool.api.export import export as export
+    from rmqtool.api.group import group as group
+    from rmqtool.api.group import groups as groups
     from rmqtool.api.info import info as info
     from rmqtool.api.init import init as init
     from rmqtool.api.produce import produce as produce
@@ -54,6 +56,8 @@ _PLACES = {
     "diff": "rmqtool.api.diff",
     "dump": "rmqtool.api.dump",
     "export": "rmqtool.api.export",
+    "group": "rmqtool.api.group",
+    "groups": "rmqtool.api.group",
     "info": "rmqtool.api.info",
     "init": "rmqtool.api.init",
     "open": "rmqtool.api.store",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-    from rmqtool.api.shapes import Answer, ClusterInfo, Message, Topic
+    from rmqtool.api.shapes import Answer, ClusterInfo, Group, Message, Topic
     from rmqtool.api.topic import Settings as TopicSettings
     from rmqtool.client.address import Credentials
     from rmqtool.client.cluster import Cluster as Connections
@@ -43,13 +43,21 @@ class Cluster:
     """A live cluster. ``connect`` makes it, a context manager closes it."""
 
     def __init__(
-        self, address: str, *, credentials: Keys | None = None, tls: bool = False, timeout: float = 3.0
+        self,
+        address: str,
+        *,
+        credentials: Keys | None = None,
+        tls: bool = False,
+        timeout: float = 3.0,
+        broker: str | None = None,
     ) -> None:
         from rmqtool.client.address import parse_cluster
 
         self.address = parse_cluster(address)
         self._keys = _credentials(credentials)
         self._tls, self._timeout = tls, timeout
+        # The address to dial for the only broker of a store that is served here.
+        self._broker = broker
         self._face: Face | None = None
         self._connections: Connections | None = None
         self._checks: Checks | None = None
@@ -88,6 +96,10 @@ class Cluster:
         return self._connections
 
     async def _open(self) -> Connections:
+        return self.open_connections()
+
+    def open_connections(self) -> Connections:
+        """Return further connections, as those of another client; to be called on the loop."""
         from rmqtool.client.cluster import Cluster as Connections
         from rmqtool.client.connection import Manners
 
@@ -96,7 +108,8 @@ class Cluster:
             import ssl
 
             context = ssl.create_default_context()
-        return Connections(self.address, Manners(credentials=self._keys, tls=context, timeout=self._timeout))
+        manners = Manners(credentials=self._keys, tls=context, timeout=self._timeout, broker=self._broker)
+        return Connections(self.address, manners)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine of the client and return what it gives."""
@@ -137,11 +150,19 @@ class Cluster:
             return self.run(topics_json(self.connections))
         return self.run(change_topic(self.connections, wanted, name, found))
 
-    def groups(self) -> dict[str, Any]:
+    def groups(self) -> dict[str, Group]:
         """Return the consumer groups: their settings, and the committed offset and lag of each queue."""
-        from rmqtool.api.remote import groups_json
+        from rmqtool.api.remote import group_rows
 
-        return cast("dict[str, Any]", self.run(groups_json(self.connections))["groups"])
+        return self.run(group_rows(self.connections))
+
+    def group(
+        self, action: str, name: str = "", settings: Mapping[str, str | bool | int] | Iterable[str] | None = None
+    ) -> dict[str, Group]:
+        """List, show, create, alter or delete consumer groups, as ``rmqtool.group`` does in a store."""
+        from rmqtool.api.remote import act_on_group
+
+        return self.run(act_on_group(self.connections, action, name, settings))
 
     def query(self, what: str, *, kind: str | None = None, limit: int | None = None, **which: Unpack[Where]) -> Answer:
         """Find a message by an id, a key or an offset, as ``rmqtool.query`` does in a store."""

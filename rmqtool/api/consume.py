@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,21 +10,24 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from rmqtool.api.cat import Form, Lines
-from rmqtool.api.group import Opened, change_words, look_for_queues, open_group_of, parse_start, selection_of
+from rmqtool.api.cluster import Cluster
 from rmqtool.api.shapes import MESSAGE_FIELDS
-from rmqtool.api.store import Place, store_of
+from rmqtool.api.shared import place_of
+from rmqtool.api.store import Place, is_remote, store_of
+from rmqtool.api.store_group import Opened, change_words, open_group_of, parse_start, selection_of
 from rmqtool.api.wanted import Json, Working, effort_of, require_known, wanted_of
 from rmqtool.errors import Exit, Interrupted, UsageError, worst
 
 if TYPE_CHECKING:
+    from rmqtool.api.remote_group import Joined
     from rmqtool.api.shapes import Message
-    from rmqtool.broker.consumer.group import Asked, Delivered, GroupConsumer
+    from rmqtool.broker.consumer.group import Asked, GroupConsumer
     from rmqtool.broker.consumer.programs import Ended, Extent
     from rmqtool.broker.consumer.progress import ReachedProgress
+    from rmqtool.broker.consumer.windows import Delivered
+    from rmqtool.client.group_consumer import RemoteConsumer
     from rmqtool.engine.interrupts import Stop
 
-# Seconds between two looks at a store that is followed.
-_PAUSE = 0.2
 # The descriptor that programs write to while stdout holds rows for other programs.
 _STDERR = 2
 Event = Lines | Json | str | None
@@ -137,7 +139,10 @@ def consuming(
 @contextmanager
 def _popping(store: Place, group: str, how: How, _work: Working, which: Topics, stop: Stop) -> Iterator[Consuming]:
     from rmqtool.api.pop import popping
+    from rmqtool.api.remote_group import refuse_files_only
 
+    if is_remote(place_of(store, "consume")):
+        refuse_files_only(_asked(group, how, which), pops=True)
     with popping(store_of(store), group, how, which, stop) as found:
         yield found
 
@@ -146,10 +151,9 @@ def _popping(store: Place, group: str, how: How, _work: Working, which: Topics, 
 def _consuming(store: Place, group: str, how: How, work: Working, which: Topics, stop: Stop) -> Iterator[Consuming]:
     from rmqtool.broker.consumer.programs import Extent
 
-    commits, follows = how.get("commit", False), how.get("follow", False)
+    follows = how.get("follow", False)
     asked = _asked(group, how, which)
-    serves = commits and not how.get("broadcast") and (how.get("exec") is not None or follows)
-    with open_group_of(store_of(store), asked, serves=serves, follows=follows) as opened:
+    with _opened(store, asked, how, follows=follows) as opened:
         found = Consuming(iter(()))
         if asked.members > 1:
             found.fields = (*found.fields, "member")
@@ -158,6 +162,23 @@ def _consuming(store: Place, group: str, how: How, work: Working, which: Topics,
         run = _Run(found, opened, Extent(how.get("limit"), follows, stop), stop, how, work)
         found.events = run.iter_events()
         yield found
+
+
+@contextmanager
+def _opened(store: Place, asked: Asked, how: How, *, follows: bool) -> Iterator[Opened | Joined]:
+    """Open the group in the files of a store, or at live brokers. Without ``commit`` files are read beside a server."""
+    serves = asked.keeps and not asked.broadcasting and (how.get("exec") is not None or follows)
+    place = place_of(store, "consume") if asked.keeps and not asked.broadcasting else store
+    if not is_remote(place):
+        with open_group_of(store_of(store), asked, serves=serves, follows=follows) as opened:
+            yield opened
+        return
+    from rmqtool.api.remote_group import join_group, refuse_files_only
+
+    refuse_files_only(asked, pops=False)
+    where = str(store) if isinstance(store, Cluster) else store_of(store).path
+    with join_group(place, where, asked, follows=follows) as joined:
+        yield joined
 
 
 def _asked(group: str, how: How, which: Topics) -> Asked:
@@ -185,7 +206,7 @@ class _Run:
     """One run of a group, from the start of its members to their end."""
 
     found: Consuming
-    opened: Opened
+    opened: Opened | Joined
     extent: Extent
     stop: Stop
     how: How
@@ -193,10 +214,10 @@ class _Run:
 
     def iter_events(self) -> Iterator[Event]:
         """Start the members, share the queues among them, yield the events, and end the members."""
-        consumer, clients = self.opened.consumer, self.opened.asked.client_ids
+        consumer, clients = self.opened.consumer, self.opened.client_ids
         yield from (f"{error.message}: this queue is not consumed" for error in self.opened.unread)
         for number, client in enumerate(clients, 1):
-            yield from change_words(self.opened, f"member {number} joined", consumer.join(client))
+            yield from change_words(clients, f"member {number} joined", consumer.join(client))
         ended: Interrupted | None = None
         left: list[str] = []
         try:
@@ -205,7 +226,7 @@ class _Run:
             ended = error
         finally:
             for number, client in enumerate(clients if len(clients) > 1 else (), 1):
-                left += change_words(self.opened, f"member {number} left", consumer.leave(client))
+                left += change_words(clients, f"member {number} left", consumer.leave(client))
         yield from left
         if self.opened.unread:
             self.found.status = worst(self.found.status, Exit.SKIPPED)
@@ -220,6 +241,8 @@ class _Run:
     def _is_made_of_columns(self) -> bool:
         """Return whether lines of JSON can be made for many messages at a time, because all are treated alike."""
         asked, consumer = self.opened.asked, self.opened.consumer.how
+        if not isinstance(self.opened, Opened):
+            return False
         alike = asked.wanted.is_everything or all(one is asked.wanted for one in consumer.subscriptions.values())
         whole = asked.members == 1 and self.extent.limit is None and not self.extent.follows
         return whole and alike and self.how.get("form") is Form.LINES
@@ -233,6 +256,7 @@ class _Run:
         from rmqtool.log.stream import Request, iter_lines
 
         opened = self.opened
+        assert isinstance(opened, Opened), "only files are read in the order of the log"
         (client_id,) = opened.asked.client_ids
         reached = ReachedProgress(client_id, opened.queues, opened.stored, opened.progress)
         consumed = damages = 0
@@ -282,7 +306,7 @@ class _Run:
 
     def _nothing_words(self, consumed: int) -> Iterator[str]:
         """Yield the text for a group that got no message: where it is."""
-        group, store = self.opened.asked.group, quote(self.opened.stored.store.root)
+        group, store = self.opened.asked.group, quote(self.opened.where)
         if not consumed and group:
             yield f"no new messages for {group}; its offsets: rmqtool info {store} groups -g {quote(group)}"
         elif not consumed:
@@ -302,13 +326,9 @@ class _Run:
     def _wait(self) -> Iterator[Event]:
         """Wait for new messages."""
         yield None
-        if self.opened.broker_side is not None:
-            self.opened.broker_side.tick()
-        time.sleep(_PAUSE)
-        self.opened.stored.refresh()
-        changes = look_for_queues(self.opened)
+        changes = self.opened.wait()
         if changes:
-            yield from change_words(self.opened, None, changes)
+            yield from change_words(self.opened.client_ids, None, changes)
 
     def _end(self, consumed: int) -> None:
         """After Ctrl-C raise the error that says what was done."""
@@ -354,12 +374,10 @@ class _Run:
         if not ended.is_ok:
             queue = delivered.queue
             place = f"{queue.topic}/{queue.queue_id}@{delivered.cached.queue_offset}"
-            side = self.opened.broker_side
-            comes = "the message is not consumed" if side is None else side.outcome(delivered)
-            yield f"{place}: the program {ended.words}; {comes}"
+            yield f"{place}: the program {ended.words}; {self.opened.outcome(delivered)}"
 
 
-def _lost_words(consumer: GroupConsumer) -> Iterator[str]:
+def _lost_words(consumer: GroupConsumer | RemoteConsumer) -> Iterator[str]:
     """Yield the queue entries whose message could not be read."""
     for queue, offset, place in consumer.lost:
         yield f"{queue.topic}/{queue.queue_id}@{offset}: there is no message at {place} of the log"

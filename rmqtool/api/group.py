@@ -1,270 +1,147 @@
-"""A consumer group opened over a store: its queues and offsets, with the lock if the broker's file will be written."""
+"""``group``: list, show, create, alter and delete consumer groups."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
-from rmqtool.errors import NotFound
-from rmqtool.times import now_ms, parse_time, parse_zone
+from rmqtool.api.cluster import opened_cluster
+from rmqtool.api.shared import place_of
+from rmqtool.api.store import Place, is_remote, opened, store_of
+from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
-    from rmqtool.api.store import Store
-    from rmqtool.broker.consumer.broker_side import BrokerSide
-    from rmqtool.broker.consumer.group import Asked, GroupConsumer, Known, SendBack
-    from rmqtool.broker.consumer.progress import LocalOffsets, Progress, ReachedProgress, Start
-    from rmqtool.broker.consumer.rebalance import Change
-    from rmqtool.broker.offsets import ConsumerOffsets
-    from rmqtool.errors import ReadFailed
-    from rmqtool.files.filesystem import Closable, Status
-    from rmqtool.formats.message_queue import MessageQueue
-    from rmqtool.log.select import Selection
-    from rmqtool.look.stored_queues import StoredQueues
-    from rmqtool.store.open import Store as OpenStore
+    from rmqtool.api.shapes import Group
+    from rmqtool.files.filesystem import WritableFileSystem
+    from rmqtool.store.open import Store
+
+# The actions on groups.
+ACTIONS = ("list", "show", "create", "alter", "delete")
+# By upstream's names, as a mapping or as "name=value".
+Settings = Mapping[str, str | bool | int] | Iterable[str]
 
 
-@dataclass
-class Opened:
-    """An open group."""
-
-    asked: Asked
-    stored: StoredQueues
-    known: Known
-    progress: Progress
-    consumer: GroupConsumer
-    # Takes the messages that a program failed on, and delivers what is due while the store is followed.
-    broker_side: BrokerSide | None = None
-    # The state of the topics' file at the last look.
-    topics_file: Status | None = None
-
-    @property
-    def queues(self) -> list[MessageQueue]:
-        """All queues of the group."""
-        topics = self.consumer.how.subscriptions
-        return [queue for topic in topics for queue in self.known.queues_of(topic, self.asked.queue_id)]
-
-    @property
-    def unread(self) -> list[ReadFailed]:
-        """The errors of the group's queues that cannot be read; the others are consumed."""
-        return [
-            error
-            for queue, error in self.known.unread.items()
-            if queue is None
-            or (queue[0] in self.consumer.how.subscriptions and self.asked.queue_id in (None, queue[1]))
-        ]
+def groups(store: Place) -> dict[str, Group]:
+    """Return the consumer groups of a store by name, with their settings, committed offsets and lag."""
+    return group(store, "list")
 
 
-def parse_start(text: str | None, group: str, zone: str, *, keeps: bool) -> Start:
-    """Return where the group begins; without a group that is the first message."""
-    from rmqtool.broker.consumer.progress import Start
-    from rmqtool.broker.consumer.subscription import ConsumeFromWhere
+def group(store: Place, action: str, name: str = "", settings: Settings | None = None) -> dict[str, Group]:
+    """List the consumer groups of a store; show, create, alter or delete one. Deleting removes its offsets too."""
+    found = parse_group(action, name, settings)
+    place = place_of(store, "group")
+    if is_remote(place):
+        with opened_cluster(place) as cluster:
+            return cluster.group(action, name, found)
+    if action not in ("list", "show"):
+        return _changed(store, action, name, found)
+    from rmqtool.broker.groups import find_named
 
-    if text is None and group:
-        return Start()
-    chosen: dict[str, Any] = {"is_asked": True, "goes_first": not keeps}
-    if text in (None, "first"):
-        return Start(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, **chosen)
-    if text == "last":
-        return Start(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, **chosen)
-    assert text is not None
-    # A shorter number is an offset: epoch milliseconds have 13 digits.
-    if text.isdecimal() and len(text) < 12:
-        return Start(offset=int(text), **chosen)
-    moment = parse_time(text, now=now_ms(), zone=parse_zone(zone))
-    return Start(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, timestamp=moment, **chosen)
+    with opened(store) as listed:
+        rows = _rows(listed)
+    return rows if action == "list" else {name: find_named(rows, name)}
 
 
-@contextmanager
-def open_group_of(store: Store, asked: Asked, *, serves: bool, follows: bool) -> Iterator[Opened]:
-    """Open the store and the group, with the store's lock if the broker's file will be written."""
-    from rmqtool.broker.consumer.group import Known, group_progress, open_group
-    from rmqtool.broker.groups import refuse_reading
-    from rmqtool.engine.clock import SystemClock
-    from rmqtool.look.stored_queues import StoredQueues
-    from rmqtool.store.config_files import read_configs
+def parse_group(action: str, name: str, settings: Settings | None) -> dict[str, bool | int]:
+    """Return settings by upstream's names, after checking that an action, a name and settings belong together."""
+    from rmqtool.broker.groups import parse_setting
 
-    again = store.reopen
-    with ExitStack() as stack:
-        held = _hold(again, stack) if asked.keeps and not asked.broadcasting else None
-        stored = StoredQueues(again)
-        stack.callback(stored.close)
-        configs = read_configs(stored.store)
-        offsets = _offsets(asked, stored, configs.offsets, stack)
-        broker_side = _back(asked, stored, offsets, held, stack) if serves and held is not None else None
-        if broker_side is not None:
-            configs.topics.setdefault(*broker_side.retry_topic)
-        known = Known(configs.topics, stored.queues(), [*configs.offsets], stored.store.config, stored.unread)
-        refuse_reading(asked.group, stored.store.config, configs.groups)
-        progress = group_progress(asked, known, stored, offsets)
-        try:
-            consumer = open_group(
-                asked, known, stored, progress, SystemClock(), *_send_back(broker_side, follows=follows)
-            )
-        except NotFound as error:
-            # The topic or group may be in what cannot be read.
-            raise known.unread.get(None, error) from error
-        opened = Opened(asked, stored, known, progress, consumer, broker_side)
-        if opened.unread and (asked.keeps or asked.queue_id is not None):
-            raise opened.unread[0]
-        _register(asked, stored.store, held, broker_side)
-        yield opened
+    if action not in ACTIONS:
+        raise UsageError(f"unknown action {action!r}", hint="list, show, create, alter or delete")
+    pairs: Any = settings.items() if isinstance(settings, Mapping) else map(_pair, settings or ())
+    found = {setting: parse_setting(setting, value) for setting, value in pairs}
+    if found and action not in ("create", "alter"):
+        raise UsageError(f"{action} takes no settings", hint="create and alter do")
+    if action == "alter" and not found:
+        raise UsageError("nothing to alter", hint=f"rmqtool group STORE alter {name} --set retryMaxTimes=3")
+    if bool(name) is (action == "list"):
+        raise UsageError("list takes no group" if name else "name one group", hint="rmqtool group STORE list")
+    return found
 
 
-def _register(asked: Asked, store: OpenStore, held: Closable | None, broker_side: BrokerSide | None) -> None:
-    """Make the consumer known to the store, once nothing can be refused any more."""
-    from rmqtool.broker.groups import register_group
-
-    if held is not None:
-        register_group(store.root, store.config, asked.group)
-    if broker_side is not None:
-        broker_side.save_retry_topic()
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise UsageError(f"{text!r} is not NAME=VALUE", hint="--set retryMaxTimes=3")
+    return name, value
 
 
-def _send_back(broker_side: BrokerSide | None, *, follows: bool) -> tuple[SendBack | None, int]:
-    """Return the function that takes failed messages, and how often an ordered consumer tries one."""
-    if broker_side is None:
-        return None, -1
-    return None if broker_side.waits_in_place and not follows else broker_side.send_back, broker_side.most_tries
+def _rows(store: Store) -> dict[str, Group]:
+    """Return the groups with settings or progress, by name."""
+    from rmqtool.look.overview import read_overview
 
-
-def _back(
-    asked: Asked,
-    stored: StoredQueues,
-    offsets: ConsumerOffsets | dict[str, LocalOffsets],
-    held: Closable,
-    stack: ExitStack,
-) -> BrokerSide:
-    """Return the broker's side of the group."""
-    from rmqtool.broker.consumer.broker_side import BrokerSide
-    from rmqtool.broker.offsets import ConsumerOffsets
-
-    assert isinstance(offsets, ConsumerOffsets), "committed offsets are in the broker's own table"
-    broker_side = BrokerSide(stored.store.root, stored.store.config, held, offsets, asked)
-    stack.callback(broker_side.close)
-    return broker_side
-
-
-def _hold(open_store: Callable[[], OpenStore], stack: ExitStack) -> Closable:
-    """Take the store's lock until the stack is closed, and return it."""
-    from rmqtool.files.posix_write import PosixWritableFileSystem
-    from rmqtool.store.listing import lock_store
-
-    with open_store() as opened:
-        root = opened.root
-    files = stack.enter_context(PosixWritableFileSystem(root))
-    return stack.enter_context(lock_store(files))
-
-
-def _offsets(
-    asked: Asked, stored: StoredQueues, table: Mapping[tuple[str, str], Mapping[int, int]], stack: ExitStack
-) -> ConsumerOffsets | dict[str, LocalOffsets]:
-    """Return the broker's table, or the files of broadcasting members. Without ``commit`` it is a copy in memory."""
-    from rmqtool.broker.offsets import ConsumerOffsets
-    from rmqtool.engine.clock import SystemClock
-
-    if asked.broadcasting:
-        return _local_offsets(asked, stored, stack)
-    if asked.keeps:
-        return _kept_offsets(stored, stack)
-    offsets = ConsumerOffsets(None, stored.store.version, SystemClock())
-    for (topic, group), queues in table.items():
-        for queue_id, offset in queues.items():
-            if group == asked.group:
-                offsets.commit_offset(group, topic, queue_id, offset)
-    return offsets
-
-
-def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
-    """Return the broker's table for writing; refuse if that would not be safe or would have no effect."""
-    from rmqtool.broker.offsets import ConsumerOffsets, progress_file
-    from rmqtool.engine.clock import SystemClock
-    from rmqtool.engine.load import refuse_databases, refuse_unsupported, refuse_without_log, require_closed
-    from rmqtool.files.posix_write import PosixWritableFileSystem
-    from rmqtool.store.config_files import config_text
-
-    store = stored.store
-    refuse_unsupported(store.listing, store.config)
-    refuse_databases(store.listing)
-    refuse_without_log(store.listing)
-    require_closed(store.listing)
-    files = stack.enter_context(PosixWritableFileSystem(store.root))
-    lmq = store.config.enable_lmq
-    return ConsumerOffsets(
-        config_text(files, progress_file(enable_lmq=lmq)), store.version, SystemClock(), enable_lmq=lmq
-    )
-
-
-def _local_offsets(asked: Asked, stored: StoredQueues, stack: ExitStack) -> dict[str, LocalOffsets]:
-    """Return the files of broadcasting members, below the home directory."""
-    from rmqtool.broker.consumer.progress import LOCAL_OFFSETS, LocalOffsets, local_offsets_path
-    from rmqtool.engine.clock import SystemClock
-    from rmqtool.files.posix_write import PosixWritableFileSystem
-    from rmqtool.formats.flaws import Flaw
-    from rmqtool.formats.message_queue import decode_local_offsets
-    from rmqtool.store.config_files import ConfigText
-
-    files = stack.enter_context(PosixWritableFileSystem(os.path.expanduser("~")))
+    overview = read_overview(store)
+    if overview.missing is not None:
+        raise overview.missing
+    configs = {} if overview.configs is None else overview.configs.groups
+    names = sorted({*configs, *overview.groups})
     return {
-        client: LocalOffsets(
-            ConfigText(
-                files,
-                f"{LOCAL_OFFSETS}/{local_offsets_path(client, asked.group)}",
-                lambda data: not isinstance(decode_local_offsets(data), Flaw),
-            ),
-            stored.store.version,
-            SystemClock(),
+        name: _row(
+            configs.get(name),
+            {
+                topic: {str(queue): place.as_json() for queue, place in places.items()}
+                for topic, places in overview.groups.get(name, {}).items()
+            },
         )
-        for client in asked.client_ids
+        for name in names
     }
 
 
-def selection_of(opened: Opened, reached: ReachedProgress) -> Selection:
-    """Return the selection that reads the group's messages from the log."""
-    from glob import escape
+def _row(config: Mapping[str, Any] | None, topics: Mapping[str, Any]) -> Group:
+    """Return a group. One without settings is known by its offsets only, and a setting of a later version is unset."""
+    from rmqtool.broker.groups import SETTINGS
+    from rmqtool.formats.config_shapes import SUBSCRIPTION_GROUP_CONFIG
 
-    from rmqtool.filters.patterns import parse_patterns
-    from rmqtool.log.select import Selection
-
-    wanted = opened.asked.wanted
-    return Selection(
-        topics=parse_patterns(map(escape, opened.consumer.how.subscriptions)),
-        queue_id=opened.asked.queue_id,
-        least_offsets={(queue.topic, queue.queue_id): begin for queue, begin in reached.begins.items()},
-        tags=None if wanted.is_everything or wanted.selector is not None else wanted.tags,
-        where=wanted.selector,
-    )
+    declared = SUBSCRIPTION_GROUP_CONFIG.fields
+    row: dict[str, Any] = {
+        name: None if config is None else config.get(name, declared[name].default) for name in SETTINGS
+    }
+    return cast("Group", {**row, "topics": dict(topics)})
 
 
-def look_for_queues(opened: Opened) -> list[Change]:
-    """Assign queues, and topics that match a pattern, that were created since the last look; return the changes."""
-    from rmqtool.broker.consumer.group import subscribe
-    from rmqtool.formats.paths import TOPICS, config_path
-    from rmqtool.store.config_files import read_configs
+def _changed(place: Place, action: str, name: str, settings: Mapping[str, bool | int]) -> dict[str, Group]:
+    """Create, alter or delete a group, under the store's lock."""
+    from rmqtool.broker.groups import SubscriptionGroups, find_named, named_group, refuse_later_settings
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.engine.load import refuse_databases
+    from rmqtool.files.posix_write import PosixWritableFileSystem
+    from rmqtool.formats.paths import SUBSCRIPTION_GROUP
+    from rmqtool.store.config_files import config_text
+    from rmqtool.store.listing import lock_store
 
-    store, known = opened.stored.store, opened.known
-    found = store.filesystem.find_stat(config_path(TOPICS))
-    topics = known.topics
-    if found != opened.topics_file:
-        opened.topics_file = found
-        topics = {**known.topics, **read_configs(store).topics}
-    opened.known = replace(known, topics=topics, queues=opened.stored.queues())
-    opened.consumer.how.subscriptions.update(subscribe(opened.asked, opened.known))
-    opened.consumer.set_queues(opened.queues)
-    return opened.consumer.rebalance()
+    store = store_of(place)
+    named_group(name)
+    with store.reopen() as listed:
+        root, config = listed.root, listed.config
+        refuse_databases(listed.listing)
+    refuse_later_settings(settings, config.version)
+    with PosixWritableFileSystem(root) as files, lock_store(files):
+        with store.reopen() as listed:
+            rows = _rows(listed)
+        table = SubscriptionGroups(config_text(files, SUBSCRIPTION_GROUP), config, SystemClock())
+        table.add_own()
+        if action == "delete":
+            find_named(rows, name)
+            _delete(files, listed, table, name)
+            return {name: cast("Group", {**rows[name], "deleted": True})}
+        changed = (table.create if action == "create" else table.alter)(name, **settings)
+        table.save_changed()
+        return {name: _row(changed, rows[name]["topics"] if name in rows else {})}
 
 
-def change_words(opened: Opened, what: str | None, changes: list[Change]) -> Iterator[str]:
-    """Yield what a member did and which queues each member has now; nothing if there is only one member."""
-    clients = opened.asked.client_ids
-    if len(clients) == 1:
-        return
-    shown = [] if what is None else [what]
-    ordered = sorted((change for change in changes if change.is_taken), key=lambda change: (change[0], change[1]))
-    for taker, taken in groupby(ordered, lambda change: change.client_id):
-        queues = " ".join(f"{change.queue.topic}/{change.queue.queue_id}" for change in taken)
-        shown.append(f"{clients.index(taker) + 1} takes {queues}")
-    yield "; ".join(shown)
+def _delete(files: WritableFileSystem, store: Store, table: Any, name: str) -> None:
+    """Forget a group: first its offsets, so that the command can be run again if it is interrupted."""
+    from rmqtool.broker.groups import refuse_own
+    from rmqtool.broker.offsets import ConsumerOffsets, progress_file
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.store.config_files import config_text
+
+    refuse_own(name)
+    lmq = store.config.enable_lmq
+    text = config_text(files, progress_file(enable_lmq=lmq))
+    offsets = ConsumerOffsets(text, store.version, SystemClock(), enable_lmq=lmq)
+    offsets.remove(lambda _topic, group: group == name)
+    offsets.save()
+    if table.find(name) is not None:
+        table.delete(name)
+        table.save_changed()

@@ -6,14 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
-from rmqtool.api.cluster import opened_cluster
 from rmqtool.api.store import Place, Store, is_remote, store_of
 from rmqtool.api.wanted import meant, require_known
-from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, UsageError
+from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, StoreInUse, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Stored
@@ -133,15 +132,44 @@ def put(
     A single message may be given without a list, and bodies may be bytes. If one of them is not a message, nothing is
     stored. With ``create`` missing topics are created, as a broker creates them.
     """
-    from rmqtool.broker.producer.send import open_producer
-
     given = [messages] if isinstance(messages, Mapping) else messages
     checked = [_message_of(message, number) for number, message in enumerate(given, 1)]
-    root, config = store_of(store).located()
-    with open_producer(root, config, creates=create) as producer:
+    with _put_sink(store, creates=create) as producer:
         for message in checked:
             producer.check(message)
-        return cast("list[Stored]", list(producer.send(checked).objects()))
+        sent = producer.send(checked)
+        if sent.error is not None:
+            raise sent.error
+        return cast("list[Stored]", list(sent.objects()))
+
+
+@contextmanager
+def _put_sink(store: Place, *, creates: bool) -> Iterator[Sender]:
+    """Open a store, the server that holds it, or a live cluster for ``put``."""
+    from rmqtool.broker.producer.send import open_producer
+
+    place = store
+    with ExitStack() as stack:
+        if not is_remote(store):
+            root, config = store_of(store).located()
+            producer = _entered(stack, open_producer(root, config, creates=creates))
+            if not isinstance(producer, StoreInUse):
+                yield producer
+                return
+            from rmqtool.api.shared import server_of
+
+            place = server_of(store, "put", {}, producer)
+        from rmqtool.api.shared import sink_of
+
+        yield stack.enter_context(sink_of(place, store, creates=creates))
+
+
+def _entered(stack: ExitStack, producer: AbstractContextManager[Sender]) -> Sender | StoreInUse:
+    """Open a store for a producer, or return that another program holds it."""
+    try:
+        return stack.enter_context(producer)
+    except StoreInUse as error:
+        return error
 
 
 def produce(store: Place, given: Given | None = None, **how: Unpack[How]) -> Iterator[Stored]:
@@ -171,9 +199,7 @@ def producing(store: Place, given: Given, progress: Progress | None = None, **ho
     notes: list[str] = []
     with (
         stopping() if how.get("obeys") else nullcontext(Stop()) as stop,
-        _remote_producer(store, how, when)
-        if is_remote(store)
-        else _producer(store_of(store), how, when, notes) as sender,
+        _sender(store, how, when, notes) as sender,
     ):
         stop.writes = True
         run = Run(
@@ -353,16 +379,26 @@ def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWor
 
 
 @contextmanager
-def _remote_producer(place: Place, how: How, when: _When) -> Iterator[Sender]:
-    """Open a live cluster for a producer."""
-    from rmqtool.client.sink import ClusterSink
+def _sender(store: Place, how: How, when: _When, notes: list[str]) -> Iterator[Sender]:
+    """Open a store, the server that holds it, or a live cluster for a producer."""
+    creates = how.get("create", False)
+    with ExitStack() as stack:
+        place = store
+        if not is_remote(store):
+            sender = _entered(stack, _producer(store_of(store), how, when, notes))
+            if not isinstance(sender, StoreInUse):
+                yield sender
+                return
+            from rmqtool.api.shared import server_of
 
-    if how.get("flush"):
-        raise UsageError("--flush is decided by the brokers of a live cluster", hint="leave it out")
-    settings: dict[str, Any] = {"group": when["group"], "retry_unknown": how.get("retry_unknown", False)}
-    with opened_cluster(place) as cluster:
-        producer = cluster.producer(**settings)
-        sink = ClusterSink(cluster.face, cluster.connections, producer.sends, creates=how.get("create", False))
+            place = server_of(store, "produce", {"--flush": how.get("flush")}, sender)
+            notes += _level_notes(when["wish"].level, store_of(store).located()[1].message_delay_level)
+        elif how.get("flush"):
+            raise UsageError("--flush is decided by the brokers of a live cluster", hint="leave it out")
+        from rmqtool.api.shared import sink_of
+
+        settings = {"group": when["group"], "retry_unknown": how.get("retry_unknown", False)}
+        sink = stack.enter_context(sink_of(place, store, creates=creates, **settings))
         sink.deliver(when["wish"], when["outcome"])
         yield sink
 

@@ -5,14 +5,14 @@ A queue is shown by its number; where a cluster has several brokers, by ``BROKER
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from rmqtool.api.wanted import Json, Said
 from rmqtool.errors import Exit, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from rmqtool.api.shapes import Answer, Topic
+    from rmqtool.api.shapes import Answer, Group, Topic
     from rmqtool.client.admin import Overview
     from rmqtool.client.cluster import Cluster
     from rmqtool.client.topic_stream import Plan
@@ -214,8 +214,8 @@ async def change_topic(cluster: Cluster, action: str, name: str, settings: Mappi
     return await topics_json(cluster, name)
 
 
-async def groups_json(cluster: Cluster, name: str | None = None) -> Json:
-    """Return the object of ``group list --json``: settings of the groups, and where they are."""
+async def group_rows(cluster: Cluster, name: str | None = None) -> dict[str, Group]:
+    """Return the groups by name: their settings, those of several brokers as the first has them, and their places."""
     from rmqtool.client import admin
 
     tables = await admin.group_tables(cluster)
@@ -228,29 +228,62 @@ async def groups_json(cluster: Cluster, name: str | None = None) -> Json:
             configs.setdefault(group, config)
     name_of = Names(len(tables))
     return {
-        "groups": {
-            group: {**_group_settings(configs.get(group)), "topics": _places(places.get(group, {}), name_of)}
-            for group in sorted({*configs, *places})
-            if name in (None, group)
-        }
+        group: _group_row(configs.get(group), _places(places.get(group, {}), name_of))
+        for group in sorted({*configs, *places})
+        if name in (None, group)
     }
 
 
-_GROUP_SETTINGS = {
-    "consumeEnable": "consume_enable",
-    "consumeFromMinEnable": "consume_from_min_enable",
-    "consumeBroadcastEnable": "consume_broadcast_enable",
-    "consumeMessageOrderly": "consume_message_orderly",
-    "retryQueueNums": "retry_queue_nums",
-    "retryMaxTimes": "retry_max_times",
-    "brokerId": "broker_id",
-    "whichBrokerWhenConsumeSlowly": "which_broker_when_consume_slowly",
-    "notifyConsumerIdsChangedEnable": "notify_consumer_ids_changed_enable",
-}
+def _group_row(config: SubscriptionGroupConfig | None, topics: Json) -> Group:
+    """Return a group; what an earlier broker does not tell has the value that it has there."""
+    from rmqtool.broker.groups import SETTINGS
+    from rmqtool.formats.config_shapes import SUBSCRIPTION_GROUP_CONFIG
+
+    known = {} if config is None else {config.fields[field].wire: value for field, value in config.given.items()}
+    declared = SUBSCRIPTION_GROUP_CONFIG.fields
+    settings = {name: None if config is None else known.get(name, declared[name].default) for name in SETTINGS}
+    return cast("Group", {**settings, "topics": topics})
 
 
-def _group_settings(config: SubscriptionGroupConfig | None) -> Json:
-    return {name: None if config is None else getattr(config, field) for name, field in _GROUP_SETTINGS.items()}
+async def act_on_group(
+    cluster: Cluster, action: str, name: str, settings: Mapping[str, str | bool | int] | Iterable[str] | None
+) -> dict[str, Group]:
+    """List or show groups; create, alter or delete one at every broker."""
+    from rmqtool.api.group import parse_group
+    from rmqtool.broker.groups import find_named
+
+    found = parse_group(action, name, settings)
+    if action not in ("list", "show"):
+        return await _change_group(cluster, action, name, found)
+    rows = await group_rows(cluster)
+    return rows if action == "list" else {name: find_named(rows, name)}
+
+
+async def _change_group(
+    cluster: Cluster, action: str, name: str, settings: Mapping[str, bool | int]
+) -> dict[str, Group]:
+    """Create, alter or delete a group at every broker; ``settings`` have upstream's names."""
+    from rmqtool.broker.groups import find_named, named_group, refuse_own
+    from rmqtool.client import admin
+    from rmqtool.errors import Refused
+    from rmqtool.remoting.bodies.broker import SubscriptionGroupConfig
+
+    named_group(name)
+    known: dict[str, SubscriptionGroupConfig] = {}
+    for table in (await admin.group_tables(cluster)).values():
+        known.update(table)
+    if action == "create" and name in known:
+        raise Refused(f"group {name} already exists", hint=f"rmqtool group STORE alter {name}")
+    if action == "delete":
+        refuse_own(name)
+        rows = await group_rows(cluster, name)
+        find_named(rows, name)
+        await admin.delete_group(cluster, name)
+        return {name: cast("Group", {**rows[name], "deleted": True})}
+    old = SubscriptionGroupConfig(group_name=name) if action == "create" else find_named(known, name)
+    names = {SubscriptionGroupConfig.fields[field].wire: field for field in SubscriptionGroupConfig.fields}
+    await admin.put_group(cluster, old.replace(**{names[one]: value for one, value in settings.items()}))
+    return await group_rows(cluster, name)
 
 
 async def answer_json(cluster: Cluster, question: Question, wanted: Wanted) -> Answer:

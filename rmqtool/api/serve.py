@@ -255,7 +255,8 @@ def _owned(served: Served) -> Iterator[None]:
     path = None
     if served.store is not None:
         now = time.time_ns() // 1_000_000
-        owner = Owner(os.getpid(), now, served.store, served.names, served.broker, secrets.token_hex(16))
+        root = os.path.realpath(served.store)
+        owner = Owner(os.getpid(), now, root, served.names, served.broker, secrets.token_hex(16))
         path = write_owner(owner)
     try:
         yield

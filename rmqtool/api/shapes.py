@@ -111,11 +111,34 @@ class InfoIndex(TypedDict):
     endTimestamp: int
 
 
-class GroupPlace(TypedDict):
-    """The committed offset of a group in a queue."""
+class UnreadPlace(TypedDict):
+    """The committed offset of a group in a queue, and since when there are unread messages."""
 
     committed: int
     lag: int | None
+    oldestUnreadTimestamp: NotRequired[int]
+
+
+class Group(TypedDict):
+    """A consumer group: its settings, and its place in each queue. Without settings it is known by its offsets only."""
+
+    consumeEnable: bool | None
+    consumeFromMinEnable: bool | None
+    consumeBroadcastEnable: bool | None
+    consumeMessageOrderly: bool | None
+    retryQueueNums: int | None
+    retryMaxTimes: int | None
+    brokerId: int | None
+    whichBrokerWhenConsumeSlowly: int | None
+    notifyConsumerIdsChangedEnable: bool | None
+    topics: dict[str, dict[str, UnreadPlace]]
+    deleted: NotRequired[bool]
+
+
+class Groups(TypedDict):
+    """The one object of `group --json`."""
+
+    groups: dict[str, Group]
 
 
 class InfoDisk(TypedDict):
@@ -140,7 +163,7 @@ class Info(TypedDict):
     topics: dict[str, TopicQueues]
     index: list[InfoIndex]
     checkpoint: dict[str, Any] | None
-    groups: dict[str, dict[str, dict[str, GroupPlace]]]
+    groups: dict[str, dict[str, dict[str, UnreadPlace]]]
     findings: list[FindingJson]
     disk: NotRequired[InfoDisk]
 
@@ -153,14 +176,6 @@ class ClusterInfoBroker(TypedDict):
     version: str | None
     putTps: float | None
     getTps: float | None
-
-
-class UnreadPlace(TypedDict):
-    """The committed offset of a group in a queue, and since when there are unread messages."""
-
-    committed: int
-    lag: int | None
-    oldestUnreadTimestamp: NotRequired[int]
 
 
 class ClusterInfo(TypedDict):

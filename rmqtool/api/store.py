@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmqtool.api.consume import Topics
     from rmqtool.api.copy import How as CopyHow
     from rmqtool.api.diff import How as DiffHow
+    from rmqtool.api.group import Settings as GroupSettings
     from rmqtool.api.produce import Given
     from rmqtool.api.produce import How as ProduceHow
     from rmqtool.api.repair import How as RepairHow
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Damage,
         Differences,
         Exported,
+        Group,
         Info,
         Message,
         Plan,
@@ -240,6 +242,18 @@ class Store:
         from rmqtool.api.topic import topic
 
         return topic(self, action, name, **settings)
+
+    def groups(self) -> dict[str, Group]:
+        """Return the consumer groups by name; see ``rmqtool.groups``."""
+        from rmqtool.api.group import groups
+
+        return groups(self)
+
+    def group(self, action: str, name: str = "", settings: GroupSettings | None = None) -> dict[str, Group]:
+        """List, show, create, alter or delete consumer groups; see ``rmqtool.group``."""
+        from rmqtool.api.group import group
+
+        return group(self, action, name, settings)
 
     def put(self, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]], *, create: bool = False) -> list[Stored]:
         """Store messages; see ``rmqtool.put``."""

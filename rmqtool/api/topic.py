@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from rmqtool.api.cluster import opened_cluster
+from rmqtool.api.shared import place_of
 from rmqtool.api.store import Place, is_remote, opened
 from rmqtool.errors import UsageError
 
@@ -53,9 +54,10 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
     from rmqtool.store.listing import lock_store
 
     wanted, found = parse_action(action), parse_settings(settings)
-    if is_remote(store):
-        with opened_cluster(store) as cluster:
-            return cluster.topic(wanted, name, **settings)
+    place = place_of(store, "topic")
+    if is_remote(place):
+        with opened_cluster(place) as cluster:
+            return _plain(cluster.topic(wanted, name, **settings), is_served=place is not store)
     with opened(store) as listed:
         if wanted is Action.LIST:
             return [_row(one, config) for one, config in sorted(_known(listed).items())]
@@ -68,6 +70,13 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
         if wanted is Action.DELETE:
             remove_queues(files, name)
         return [row]
+
+
+def _plain(rows: list[Topic], *, is_served: bool) -> list[Topic]:
+    """Leave out the brokers of topics in a store that is served: there is one."""
+    if not is_served:
+        return rows
+    return [cast("Topic", {name: value for name, value in row.items() if name != "brokers"}) for row in rows]
 
 
 def _known(store: Store) -> dict[str, dict[str, Any]]:

@@ -6,8 +6,9 @@ A file that was read keeps its order when it is written again. upstream: Subscri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.clock import Clock, SystemClock
@@ -19,6 +20,7 @@ from rmqtool.formats.config_shapes import DATA_VERSION, OWN_GROUPS, SUBSCRIPTION
 from rmqtool.formats.config_shapes import SUBSCRIPTION_GROUPS as SHAPE
 from rmqtool.formats.fastjson import Table
 from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import INT_MAX, LONG_MAX
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP
 from rmqtool.formats.topics import PERM_READ, check_group_name
 from rmqtool.store.config_files import ConfigText, config_text
@@ -26,6 +28,56 @@ from rmqtool.store.config_files import ConfigText, config_text
 _TABLE = SHAPE.fields["subscriptionGroupTable"].shape
 
 GroupConfig = dict[str, Any]
+Found = TypeVar("Found")
+
+# The settings of a group that a person changes, by upstream's names, with the type of their values.
+SETTINGS: Mapping[str, type] = {
+    "consumeEnable": bool,
+    "consumeFromMinEnable": bool,
+    "consumeBroadcastEnable": bool,
+    "consumeMessageOrderly": bool,
+    "retryQueueNums": int,
+    "retryMaxTimes": int,
+    "brokerId": int,
+    "whichBrokerWhenConsumeSlowly": int,
+    "notifyConsumerIdsChangedEnable": bool,
+}
+_BOOLEANS = {"true": True, "false": False}
+
+
+def parse_setting(name: str, value: str | bool | int) -> bool | int:
+    """Return the value of a setting that a person typed, or a program gave."""
+    kind = SETTINGS.get(name)
+    if kind is None:
+        near = get_close_matches(name, SETTINGS, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"one of {', '.join(SETTINGS)}"
+        raise UsageError(f"a group has no setting {name!r}", hint=meant)
+    found = value if isinstance(value, bool | int) else _BOOLEANS.get(value) if kind is bool else _number(value)
+    if found is None or isinstance(found, bool) is not (kind is bool):
+        raise UsageError(f"{name} cannot be {value!r}", hint="true or false" if kind is bool else "a whole number")
+    return found
+
+
+def find_named(groups: Mapping[str, Found], name: str) -> Found:
+    """Return one of the groups. Raises NotFound."""
+    if name not in groups:
+        near = get_close_matches(name, groups, n=1)
+        hint = f"did you mean {near[0]}?" if near else "rmqtool group STORE list"
+        raise NotFound(f"there is no group {name}", hint=hint)
+    return groups[name]
+
+
+def refuse_later_settings(settings: Mapping[str, Any], version: str) -> None:
+    """Refuse a setting that groups of this version do not have."""
+    for name in settings:
+        if not is_since(version, SUBSCRIPTION_GROUP_CONFIG.fields[name].since):
+            hint = "leave it out, or use --as 5.3 for a newer broker"
+            raise UsageError(f"groups of {version} have no {name}", hint=hint)
+
+
+def _number(text: str) -> int | None:
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdecimal() else None
 
 
 def refuse_disabled(group: str, config: Mapping[str, Any] | None) -> None:
@@ -35,6 +87,12 @@ def refuse_disabled(group: str, config: Mapping[str, Any] | None) -> None:
             f"group {group} may not consume: its consumeEnable is false (NO_PERMISSION)",
             hint=f"rmqtool cat STORE -g {group} --unread shows what the group has not consumed",
         )
+
+
+def refuse_own(group: str) -> None:
+    """Refuse to delete a group that each broker has."""
+    if is_own_group(group):
+        raise Refused(f"{group} is one of the broker's own groups", hint="rmqtool group STORE list")
 
 
 def named_group(group: str | None) -> str:
@@ -115,8 +173,7 @@ class SubscriptionGroups:
     def delete(self, group: str) -> GroupConfig:
         """Forget a group; return its settings. Its offsets stay."""
         config = self._existing(group)
-        if is_own_group(group):
-            raise Refused(f"{group} is one of the broker's own groups", hint="rmqtool group STORE list")
+        refuse_own(group)
         del self.table[group]
         self._touch()
         return config
@@ -169,8 +226,11 @@ def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
     if queues is not None and not 0 <= queues <= _MOST_RETRY_QUEUES:
         raise UsageError(f"a group cannot have {queues} retry queues", hint=f"use 0 to {_MOST_RETRY_QUEUES}")
     times = settings.get("retryMaxTimes")
-    if times is not None and times < -1:
+    if times is not None and not -1 <= times <= INT_MAX:
         raise UsageError(f"a message cannot be tried again {times} times", hint="use -1 (for ever), 0 or more")
+    for name in ("brokerId", "whichBrokerWhenConsumeSlowly"):
+        if not 0 <= (settings.get(name) or 0) <= LONG_MAX:
+            raise UsageError(f"{name} cannot be {settings[name]}", hint="0 is the master, 1 and up are its slaves")
     return {name: value for name, value in settings.items() if value is not None}
 
 

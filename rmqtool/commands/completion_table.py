@@ -303,6 +303,24 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
+    ('group', 'List, create, alter or delete consumer groups.', ('store', 'list|show|create|alter|delete', 'groups'), (
+        (('--set',), 'Set a setting, as in retryMaxTimes=3; repeatable.', 'any'),
+        (('--yes',), 'Confirm the deletion.', ''),
+        (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),
+        (('--conf',), 'Override a setting of broker.conf; repeatable.', 'any'),
+        (('--credentials',), 'Keys for a live cluster: accessKey=, secretKey=.', 'file'),
+        (('--tls',), 'Speak TLS with a live cluster.', ''),
+        (('--json',), 'Print one JSON document.', ''),
+        (('--jsonl',), 'Print one JSON object per line.', ''),
+        (('--csv',), 'Print CSV with a header line.', ''),
+        (('--template',), "Print one line per row: '{topic}/{queueId} {keys}\\n'.", 'any'),
+        (('--color',), 'Colour.', 'auto|always|never'),
+        (('--tz',), 'Time zone: local, UTC, +08:00 or a name.', 'any'),
+        (('-v', '--verbose'), 'Print more to stderr; repeat for even more.', ''),
+        (('--quiet',), 'Print no notes to stderr.', ''),
+        (('--debug',), 'Show the traceback of an unexpected error.', ''),
+        (('-h', '--help'), 'Show the options.', ''),
+    )),
     ('produce', 'Store messages as a broker would.', ('store', 'any'), (
         (('-t', '--topic'), 'The topic.', 'topics'),
         (('-q', '--queue'), 'Write to the queue of this number; default: in turn.', 'queues'),
@@ -441,7 +459,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('man', 'Show a page of the manual.', ('info|cat|query|stat|dump|browse|check|diff|recover|repair|copy|init|topic|produce|tick|consume|export|serve|demo|man|findings|json|recipes|remoting|store',), (
+    ('man', 'Show a page of the manual.', ('info|cat|query|stat|dump|browse|check|diff|recover|repair|copy|init|topic|group|produce|tick|consume|export|serve|demo|man|findings|json|recipes|remoting|store',), (
         (('--color',), 'Colour.', 'auto|always|never'),
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),

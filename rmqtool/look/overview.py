@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -21,6 +21,7 @@ from rmqtool.log.end import LogEnd, aligned_log, find_log_end, first_record
 from rmqtool.look.disk import DiskUse, read_disk_use
 from rmqtool.look.queue_bounds import (
     QueueBounds,
+    find_first_stored,
     greatest_end,
     iter_file_bounds,
     read_database_bounds,
@@ -61,10 +62,16 @@ class TopicOverview:
 
 
 class GroupQueue(NamedTuple):
-    """The committed offset of a group in a queue, and its lag."""
+    """The committed offset of a group in a queue, its lag, and when the first unread message was stored."""
 
     committed: int
     lag: int
+    oldest_unread: int | None = None
+
+    def as_json(self) -> dict[str, int]:
+        """Return the place of a group as the contract has it."""
+        unread = {} if self.oldest_unread is None else {"oldestUnreadTimestamp": self.oldest_unread}
+        return {"committed": self.committed, "lag": self.lag, **unread}
 
 
 @dataclass
@@ -155,7 +162,7 @@ class Overview:
             "checkpoint": _checkpoint_json(self.checkpoint),
             "groups": {
                 group: {
-                    topic: {str(queue): place._asdict() for queue, place in queues.items()}
+                    topic: {str(queue): place.as_json() for queue, place in queues.items()}
                     for topic, queues in topics.items()
                 }
                 for group, topics in self.groups.items()
@@ -226,7 +233,12 @@ def read_overview(store: Store) -> Overview:
         topics=_topics(configs, bounds),
         index=list(_index_files(store, attempts)),
         checkpoint=attempts.get(lambda: _checkpoint(store), None),
-        groups=_groups(configs, bounds, lambda queue: queue in files or (queue not in bounds and in_database is None)),
+        groups=_groups(
+            configs,
+            bounds,
+            lambda queue: queue in files or (queue not in bounds and in_database is None),
+            partial(_find_unread, attempts, store, {one.queue: one for one in queues}),
+        ),
         findings=[*store.config.findings, *iter_strangers(store), *configs.findings],
         disk=read_disk_use(store),
         missing=missing,
@@ -276,7 +288,10 @@ def _configured_queues(configs: Configs, topic: str) -> int | None:
 
 
 def _groups(
-    configs: Configs, bounds: dict[QueueId, QueueBounds], is_unread: Callable[[QueueId], bool]
+    configs: Configs,
+    bounds: dict[QueueId, QueueBounds],
+    is_unread: Callable[[QueueId], bool],
+    oldest_in: Callable[[QueueId, int, int], int | None],
 ) -> dict[str, dict[str, dict[int, GroupQueue]]]:
     """Return the committed offsets of each group. Queues that cannot be read are left out: their lag is not known."""
     groups: dict[str, dict[str, dict[int, GroupQueue]]] = {}
@@ -286,9 +301,18 @@ def _groups(
             queue = QueueId(topic, queue_id)
             if is_unread(queue):
                 continue
-            found = bounds.get(queue)
-            places[queue_id] = GroupQueue(committed, (found.max_offset if found else 0) - committed)
+            low, end = bounds[queue][:2] if queue in bounds else (0, 0)
+            oldest = oldest_in(queue, max(committed, low), end) if committed < end else None
+            places[queue_id] = GroupQueue(committed, end - committed, oldest)
     return groups
+
+
+def _find_unread(
+    attempts: Attempts, store: Store, queues: Mapping[QueueId, ConsumeQueueFiles], queue: QueueId, *span: int
+) -> int | None:
+    """Return when the first message of a queue between two offsets was stored; None for a queue in a database."""
+    files = queues.get(queue)
+    return None if files is None else attempts.get(lambda: find_first_stored(store, files, *span), None)
 
 
 def _index_files(store: Store, attempts: Attempts) -> Iterator[IndexOverview]:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.filters.patterns import TopicPatterns
 from rmqtool.formats import paths
+from rmqtool.formats.consume_queue import is_filler
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import LMQ_PREFIX
-from rmqtool.log.end import LogEnd, find_log_end
+from rmqtool.log.end import LogEnd, find_log_end, read_record
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
@@ -23,6 +24,19 @@ class QueueBounds(NamedTuple):
     min_offset: int
     max_offset: int
     first_available: int | None = None
+
+
+# Entries that are looked at for the first message.
+_LOOKED_AT = 64
+
+
+def find_first_stored(store: Store, queue: ConsumeQueueFiles, begin: int, end: int) -> int | None:
+    """Return when the first message of a queue between two offsets was stored; None without it."""
+    for _, unit in queue.iter_units(begin, min(end, begin + _LOOKED_AT)):
+        if not is_filler(unit):
+            record = read_record(store.commit_log, unit.physical_offset)
+            return None if record is None else record.store_timestamp
+    return None
 
 
 def simple_queues(store: Store) -> list[ConsumeQueueFiles]:

@@ -63,6 +63,14 @@ def remove_owner(path: Path | None) -> None:
         path.unlink(missing_ok=True)
 
 
+def any_owner() -> bool:
+    """Return whether there may be a server of this user: only then a store is worth looking at."""
+    try:
+        return any(path.suffix == ".json" for path in owner_directory().iterdir())
+    except OSError:
+        return False
+
+
 def find_owner(root: str, pid: int | None) -> Owner | None:
     """Return the server of a store whose lock the process ``pid`` holds; None if it is another program."""
     if pid is None or not _is_private(owner_directory()):

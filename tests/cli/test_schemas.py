@@ -20,6 +20,7 @@ PROMISED = {
     "damage": "damage",
     "info": "store layout broker lock abort commitLog topics index checkpoint groups findings",
     "cluster-info": "cluster brokers topics groups",
+    "groups": "groups",
     "dump": "file size kind regions",
     "region": "offset length kind label",
     "dump-declared": "file size kind layouts",

@@ -159,11 +159,23 @@ def topic_status(version: str, home: Path) -> dict[str, list[int]]:
     return {queue: [int(least), int(most)] for queue, least, most in rows}
 
 
+def write_groups(version: str, store: Path) -> None:
+    """Write groups into a new store, for the broker to read at its start."""
+    sizes = {"mappedFileSizeCommitLog": "67108864", "mappedFileSizeConsumeQueue": "600000"}
+    rmqtool.init(store, version=version[:3], conf=sizes)
+    rmqtool.group(store, "create", "Written", {"retryMaxTimes": 3, "consumeBroadcastEnable": False})
+    rmqtool.group(store, "create", "Deleted")
+    rmqtool.group(store, "delete", "Deleted")
+
+
 def life(version: str, directory: Path) -> dict[str, Any]:
     """Live, and return what was seen."""
     seen: dict[str, Any] = {}
+    write_groups(version, directory / "store")
     with cluster(version, directory) as store:
         with rmqtool.connect(ADDRESS) as client:
+            seen["groups"] = client.groups()
+            client.group("alter", "Written", {"retryMaxTimes": 5})
             client.topic("create", TOPIC, queues=QUEUES)
             wait_for_route(client)
             seen["sent"] = send_all(client)
@@ -176,6 +188,8 @@ def life(version: str, directory: Path) -> dict[str, Any]:
                 message["commitLogOffset"] in [one["commitLogOffset"] for one in client.query(str(what))["messages"]]
                 for what in asked
             ]
+            # The broker writes its table at each change, and we read it beside.
+            seen["altered"] = rmqtool.groups(store)["Written"]["retryMaxTimes"]
         seen["mqadmin"] = topic_status(version, directory / "home")
         begun = time.monotonic()
         status, found = printed("cat", ADDRESS, "--jsonl")

@@ -43,6 +43,10 @@ def test_a_life_with_a_real_broker(version: str, real_classes: Callable[[str], N
     assert seen["info"]["brokers"]["broker-a"]["version"] == version
     assert sum(most - least for least, most in bounds.values()) == seen["sent"] == seen["topic"]
     assert seen["found"] == [True] * 4
+    written = {name: seen["groups"]["Written"][name] for name in ("retryMaxTimes", "consumeBroadcastEnable")}
+    assert written == {"retryMaxTimes": 3, "consumeBroadcastEnable": False}
+    assert "Deleted" not in seen["groups"]
+    assert seen["altered"] == 5
     assert seen["statuses"] == [0, 0]
     assert seen["different"] == [], "cat of the cluster prints what cat of the store prints"
     assert seen["same"]

@@ -142,7 +142,13 @@ BASES: Mapping[str, Sequence[Base]] = {
         Base("topic {s} alter T_normal --queues 6", writes=True),
         Base("topic {s} delete T_normal --yes", writes=True),
     ],
-    "group": [Base("group {s} list"), Base("group {s} show G_ok")],
+    "group": [
+        Base("group {s} list"),
+        Base("group {s} show G_ok"),
+        Base("group {s} create New", writes=True),
+        Base("group {s} alter G_ok --set retryMaxTimes=3", writes=True),
+        Base("group {s} delete G_ok --yes", writes=True),
+    ],
     "produce": [
         Base("produce {s} -t T_normal -q 1 hello", writes=True),
         Base("produce {s} -t T_normal one two three", writes=True),
@@ -227,6 +233,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "queues": ["9"],
     "perm": ["r"],
     "attribute": ["+message.type=FIFO"],
+    "set": ["retryQueueNums=3", "consumeEnable=false"],
     "property": ["colour=red"],
     "shard": ["abc"],
     "file": ["{p}/body.txt"],

@@ -143,6 +143,28 @@ WRITERS: dict[str, Writer] = {
             (lambda root: ["topic", root, "delete", "NoSuch", "--yes"], Exit.NO),
         ],
     ),
+    "group create": Writer(
+        lambda root: ["group", root, "create", "New", "--set", "retryMaxTimes=3"],
+        [
+            (lambda root: ["group", root, "create", "bad name"], Exit.USAGE),
+            (lambda root: ["group", root, "create", "New", "--set", "retryQueueNums=-1"], Exit.USAGE),
+            (lambda root: ["group", root, "create", "G_ok"], Exit.REFUSED),
+        ],
+    ),
+    "group alter": Writer(
+        lambda root: ["group", root, "alter", "G_ok", "--set", "retryMaxTimes=3"],
+        [
+            (lambda root: ["group", root, "alter", "NoSuch", "--set", "retryMaxTimes=3"], Exit.NO),
+            (lambda root: ["group", root, "alter", "G_ok", "--set", "nothing=3"], Exit.USAGE),
+        ],
+    ),
+    "group delete": Writer(
+        lambda root: ["group", root, "delete", "G_ok", "--yes"],
+        [
+            (lambda root: ["group", root, "delete", "G_ok"], Exit.REFUSED),
+            (lambda root: ["group", root, "delete", "NoSuch", "--yes"], Exit.NO),
+        ],
+    ),
     "init": Writer(
         lambda root: ["init", _beside(root, "new")],
         [

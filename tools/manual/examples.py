@@ -94,6 +94,19 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             status=Exit.REFUSED,
         ),
     ),
+    "group": (
+        Example(
+            "A group whose messages are delivered again three times at most:",
+            "rmqtool group store create Billing --set retryMaxTimes=3",
+            "49-basic",
+        ),
+        Example(
+            "Nothing is deleted by accident; the exit status is 5.",
+            "rmqtool group store delete Billing",
+            "49-basic",
+            status=Exit.REFUSED,
+        ),
+    ),
     "serve": (
         Example(
             "A broker for tests, in one line: the command finds it in NAMESRV_ADDR. Here the command is echo:",

@@ -71,6 +71,10 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("init", Exit.REFUSED): "The directory is not empty.",
     ("topic", Exit.IN_USE): "A broker runs on the store, and would overwrite the change. Stop it first.",
     ("topic", Exit.REFUSED): "Deleting needs `--yes`.",
+    ("group", Exit.REMOTE): "No name server or broker answers, or one refuses; its reason is shown.",
+    ("group", Exit.NO): "There is no such group.",
+    ("group", Exit.IN_USE): "A broker runs on the store, and would overwrite the change. Stop it first.",
+    ("group", Exit.REFUSED): "The group exists already, is one of a broker's own, or deleting needs `--yes`.",
     ("consume", Exit.NO): "There is no such topic or group, or a program did not consume its message.",
     ("consume", Exit.IN_USE): "With --commit: a broker runs on the store. Stop it first; nothing was written.",
     ("consume", Exit.REFUSED): "With --commit: the store was not closed cleanly; run `rmqtool recover --apply` first.",
@@ -226,6 +230,16 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "A deleted topic loses its queues. Its messages stay in the log until they expire, but consumers do not "
             "receive them. `rmqtool cat STORE -t TOPIC` still shows them.",
+        ),
+    ),
+    "group": (
+        "Settings of a group",
+        (
+            "A broker that creates groups by itself (autoCreateSubscriptionGroup) makes one when a consumer first "
+            "connects. A group whose settings are deleted while its consumers run is made again.",
+            "`--set retryMaxTimes=N`: a message that fails is delivered again N times and is then a dead letter. "
+            "`--set consumeEnable=false` stops a group: its consumers are refused.",
+            "`rmqtool repair STORE offsets` moves the committed offsets of a group.",
         ),
     ),
     "consume": (

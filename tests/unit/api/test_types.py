@@ -111,6 +111,7 @@ SHAPES: dict[str, Any] = {
     "dump": shapes.Dump,
     "export": shapes.Exported,
     "finding": shapes.FindingJson,
+    "groups": shapes.Groups,
     "info": shapes.Info,
     "message": shapes.Message,
     "produced": shapes.Stored,
