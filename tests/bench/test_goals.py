@@ -50,6 +50,7 @@ __all__ = ["real_classes"]
 NATIVE = kernel.NATIVE
 pytestmark = [
     pytest.mark.bench,
+    pytest.mark.timeout(3600),
     pytest.mark.skipif(NATIVE is None, reason=f"there is no compiled kernel: {kernel.WHY_NOT}"),
 ]
 
