@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rmqtool.checks.case import Case, Depth
-from rmqtool.checks.log_files import check_gaps, check_last, check_names
+from rmqtool.checks.log import check_gaps, check_last, check_names
 from rmqtool.checks.quick import no_lock_file
 from rmqtool.files.filesystem import Kind, join
 from rmqtool.findings import Finding, Place, Severity, new_finding

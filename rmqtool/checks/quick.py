@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from rmqtool.checks.case import Case, Depth
-from rmqtool.checks.log_files import check_gaps, check_last, check_names
+from rmqtool.checks.log import check_gaps, check_last, check_names
 from rmqtool.findings import Finding, Place, Severity, addressed, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import checkpoints, index, paths

@@ -212,6 +212,8 @@ class DispatchOptions:
     batch_topics: frozenset[str]
     with_index: bool
     with_ext: bool
+    # A consumer must not see a message that a power cut can take back from its producer.
+    waits_for_flush: bool
     # Called for each message if queues have extensions, see ``BitMaps``.
     bit_map: Callable[[Message], bytes]
 
@@ -230,7 +232,6 @@ class Dispatcher:
         index: IndexService,
         health: Health,
         options: DispatchOptions,
-        visible: Callable[[], int],
     ) -> None:
         self.queues = queues
         self.index = index
@@ -240,7 +241,6 @@ class Dispatcher:
         self._log = log
         self._health = health
         self._options = options
-        self._visible = visible
         # Held during a pass: entries must be added in the order of the log.
         self._lock = threading.Lock()
         self._without_puts: AbstractContextManager[object] = nullcontext()
@@ -256,9 +256,14 @@ class Dispatcher:
         self._dispatched_bytes = 0
 
     @property
+    def visible(self) -> int:
+        """The end of the log that may be dispatched."""
+        return self._log.flushed_offset if self._options.waits_for_flush else self._log.committed_offset
+
+    @property
     def behind(self) -> int:
         """The bytes of the visible log that are not dispatched."""
-        return self._visible() - self.dispatched.offset
+        return self.visible - self.dispatched.offset
 
     def restart_at(self, physical_offset: int) -> None:
         """Continue at a record before the end: it and everything after it is dispatched once more."""
@@ -277,7 +282,7 @@ class Dispatcher:
         """Dispatch the visible records; return how many."""
         count = 0
         with self._lock:
-            while self._health.is_queue_writeable and self.dispatched.offset < (end := self._visible()):
+            while self._health.is_queue_writeable and self.dispatched.offset < (end := self.visible):
                 segment = self._segment_at(self.dispatched.offset)
                 if segment is None:
                     break

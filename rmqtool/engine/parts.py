@@ -147,8 +147,6 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
         _index(setup, state),
         health,
         _dispatch_options(setup, batch_topics),
-        # A consumer must not see a message that a power cut can take back from its producer.
-        (lambda: log.flushed_offset) if setup.is_sync else (lambda: log.committed_offset),
     )
     dispatcher.restart_at(state.dispatched)
     return Engine(
@@ -185,6 +183,7 @@ def _dispatch_options(setup: Setup, batch_topics: frozenset[str]) -> DispatchOpt
         batch_topics=batch_topics,
         with_index=config.message_index_enable and config.index_file_write_enable,
         with_ext=config.enable_consume_queue_ext,
+        waits_for_flush=setup.is_sync,
         bit_map=setup.bit_map or _bit_map(setup),
     )
 
