@@ -112,7 +112,7 @@ class DamageMap:
     bridges: list[Bridge] = field(default_factory=list)
 
     def covers(self, physical_offset: int) -> bool:
-        """Return whether an offset is in damage."""
+        """Return whether the byte at a physical offset is damaged."""
         return find_covering(self.spans, physical_offset) is not None
 
     def find_bridge(self, physical_offset: int) -> Bridge | None:

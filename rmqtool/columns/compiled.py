@@ -44,7 +44,7 @@ def walked(data: memoryview | Bytes, at: int) -> tuple[Ints, int] | None:
 
 
 def sound(data: Buffer, file_offsets: Ints, first_physical_offset: int) -> int:
-    """Return the number of messages before the first record that is not one; 0 without the kernel."""
+    """Return how many records are sound up to the first that is not, checksums left out; 0 without the kernel."""
     native = kernel.NATIVE
     return 0 if native is None else native.sound(data, file_offsets, first_physical_offset)
 

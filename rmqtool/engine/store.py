@@ -157,8 +157,8 @@ class MessageStore:
         self._now = setup.clock.now
         self._writer, self._health = engine.writer, engine.health
         self._joins_groups = setup.is_sync and not setup.has_pool
-        # Whether ``put`` and ``put_many`` wait for the disk, with synchronous flush. A loop must not wait: its owner
-        # flushes, and saves the progress that these puts made after a flush.
+        # Whether ``put`` and ``put_many`` wait for the disk, with synchronous flush. The loop of ``serve`` must not: it
+        # flushes later, and saves the progress that rests on these puts only after that flush.
         self.waits_for_disk = True
         self._accept, self._accept_batch = engine.intake.accept, engine.intake.accept_batch
         self._busy_limit = setup.config.os_page_cache_busy_time_out_mills

@@ -73,7 +73,7 @@ _AT_ONCE = 4096
 
 
 def count_written(data: bytes) -> int:
-    """Return how many entries at the beginning of a queue file are written."""
+    """Return how many entries a queue file has before the first one that is not written, as ``is_written`` says."""
     count = len(data) // UNIT_SIZE
     for first in range(0, count, _AT_ONCE):
         some = min(_AT_ONCE, count - first)

@@ -70,10 +70,10 @@ def file_size(slots: int, entries: int) -> int:
 
 
 def slot_offset(slot: int) -> int:
-    """Return the file offset of a slot."""
+    """Return the file offset of a slot, counted from 0."""
     return HEADER_SIZE + slot * SLOT_SIZE
 
 
 def entry_offset(slots: int, index_no: int) -> int:
-    """Return the file offset of an entry."""
+    """Return the file offset of entry number ``index_no`` in a file with ``slots`` slots."""
     return HEADER_SIZE + slots * SLOT_SIZE + index_no * ENTRY_SIZE

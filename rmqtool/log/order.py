@@ -224,7 +224,7 @@ class Order(StrEnum):
 class Arrangement:
     """The order of messages, and which of them: the last ``last`` of each queue, or ``sample`` of all.
 
-    With ``last``, only the place of a message decides which messages are the last; other questions are asked of those.
+    With ``last``, the last messages are taken first, by their place alone. Other questions are asked only of those.
     """
 
     order: Order = Order.LOG

@@ -122,10 +122,10 @@ class SegmentScan:
             self.reached = self.end
 
     def skim(self, start: int, stop: int | None) -> tuple[int, int]:
-        """Count the messages of windows in which nothing is wrong, without columns and checksums.
+        """Count messages from ``start`` on, without columns and checksums, up to the first window with a fault.
 
-        Return how many are before a record, and where it begins; from there on ``pieces`` knows more. Without the
-        kernel that is ``start``.
+        Return the count, and where the first record that is not counted begins: ``pieces`` reads from there. Without
+        the kernel nothing is counted.
         """
         messages, at = 0, start
         stop = self.end if stop is None else stop
@@ -445,7 +445,8 @@ class RangeReader:
 
     Afterwards ``began`` and ``reached`` are the real bounds; None if no record was found or reading failed. ``rows`` is
     the number of right records, wanted or not. ``left_over`` is what comes after the last record of the file, if only
-    the next file can tell whether it is damage. With ``skims``, if all are wanted, ``skimmed`` are counted only.
+    the next file can tell whether it is damage. With ``skims``, and if every message is wanted, the first ``skimmed``
+    messages are only counted and not yielded.
     """
 
     def __init__(self, asked: Range, selection: Selection, *, checksums: bool = True, skims: bool = False) -> None:

@@ -49,7 +49,7 @@ class Selection(Wanted):
 
     @classmethod
     def of(cls, wanted: Wanted, **places: Any) -> Selection:
-        """Return the question of ``wanted`` with bounds on the places."""
+        """Return what ``wanted`` asks for, within the bounds ``places``: fields of this class by name."""
         return cls(**{one.name: getattr(wanted, one.name) for one in fields(Wanted)}, **places)
 
     @property
@@ -91,7 +91,7 @@ class Selection(Wanted):
 
     @property
     def wants_all(self) -> bool:
-        """Whether every message is wanted."""
+        """Whether nothing is asked of a message, so that every one is wanted."""
         return not self._questions
 
     @cached_property
@@ -226,6 +226,7 @@ class _Columns:
 
 
 def _are_messages(records: Records) -> Mask:
+    # A bridge is a record, but not a message: a repair wrote it over damage.
     return ~are_bridges(records)
 
 
@@ -251,13 +252,17 @@ def _message(records: Records, row: int) -> Message:
 
 
 def _fields(records: Records, *names: str) -> Sequence[tuple[Any, ...]]:
-    """Return some fields of each message."""
+    """Return the fields ``names`` of each message; faster than a ``Message`` for each."""
     offsets: Any = np.ascontiguousarray(records.file_offsets, np.int64)
     return [one for one in fields_decoder(names)(records.data.data, offsets) if one is not None]
 
 
 def _rows_that_spell(records: Records, text: bytes) -> list[int]:
-    """Return the rows that have some bytes in their properties."""
+    """Return the rows whose properties contain ``text`` anywhere.
+
+    All records are searched at once, bodies too, because one long search is faster than many short ones. Then the hits
+    outside of properties are dropped.
+    """
     starts, ends = records.properties_offsets, records.properties_offsets + records.properties_lengths
     if not text or not len(starts):
         return []
