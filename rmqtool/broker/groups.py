@@ -120,7 +120,7 @@ class SubscriptionGroups:
         self._value["dataVersion"] = fresh | known
         self.table: dict[str, GroupConfig] = dict(self._value.get("subscriptionGroupTable") or {})
         self._is_new = found is None
-        self._changed = False
+        self.is_changed = False
 
     def add_own(self) -> None:
         """Begin a table that was never written with the groups that each broker of this version has."""
@@ -190,16 +190,20 @@ class SubscriptionGroups:
 
     def save_changed(self) -> None:
         """Write the file if anything changed."""
-        unsaved = self.unsaved()
-        if unsaved is not None:
-            unsaved()
+        if self.is_changed:
+            self._text.write(self.encode())
+            self.is_changed = False
 
     def unsaved(self) -> Callable[[], None] | None:
         """Return what writes the file as it is to be now; None where nothing changed since."""
-        changed, self._changed = self._changed, False
+        changed, self.is_changed = self.is_changed, False
         if not changed:
             return None
-        return partial(self._text.write, encode_config(SUBSCRIPTION_GROUP, self.as_value(), dialect_of(self._version)))
+        return partial(self._text.write, self.encode())
+
+    def encode(self) -> bytes:
+        """Return the file as a broker of the version writes it."""
+        return encode_config(SUBSCRIPTION_GROUP, self.as_value(), dialect_of(self._version))
 
     def _set(self, group: str, **settings: Any) -> GroupConfig:
         """Write settings of a group down over those that it has, or over a new group's."""
@@ -214,7 +218,7 @@ class SubscriptionGroups:
         version = self._value["dataVersion"]
         version["counter"] = int(version.get("counter") or 0) + 1
         version["timestamp"] = self._clock.now()
-        self._changed = True
+        self.is_changed = True
 
 
 _MOST_RETRY_QUEUES = 65_536

@@ -71,7 +71,8 @@ class TopicConfigs:
         fresh = new_bean(DATA_VERSION, version.value, timestamp=clock.now())
         known = {name: value for name, value in (found.get("dataVersion") or {}).items() if name in fresh}
         self._value: dict[str, Any] = {**found, "dataVersion": fresh | known}
-        self._changed = False
+        # Whether the file is older than the table.
+        self.is_changed = False
         self.table: dict[str, TopicConfig] = dict(found.get("topicConfigTable") or {})
 
     def find(self, topic: str) -> TopicConfig | None:
@@ -159,18 +160,18 @@ class TopicConfigs:
     def save(self) -> None:
         """Write the file."""
         self._text.write(self.encode())
-        self._changed = False
+        self.is_changed = False
 
     def save_changed(self) -> bool:
         """Write the file if anything changed since; return whether it did."""
-        unsaved = self.unsaved()
-        if unsaved is not None:
-            unsaved()
-        return unsaved is not None
+        is_changed = self.is_changed
+        if is_changed:
+            self.save()
+        return is_changed
 
     def unsaved(self) -> Callable[[], None] | None:
         """Return what writes the file as it is to be now; None where nothing changed since."""
-        changed, self._changed = self._changed, False
+        changed, self.is_changed = self.is_changed, False
         return partial(self._text.write, self.encode()) if changed else None
 
     def _existing(self, topic: str) -> TopicConfig:
@@ -206,7 +207,7 @@ class TopicConfigs:
         return config
 
     def _touch(self) -> None:
-        self._changed = True
+        self.is_changed = True
         version = self._value["dataVersion"]
         version["counter"] = int(version.get("counter") or 0) + 1
         version["timestamp"] = self._clock.now()

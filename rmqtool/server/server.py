@@ -167,6 +167,8 @@ class Server:
         self._puts: list[_Put] = []
         self._unflushed: list[_Put] = []
         self._is_flushing = self._is_dispatch_due = False
+        # After a failed write of the tables: when it is tried again.
+        self._tables_again = 0.0
         self._writing: list[Connection] = []
         self._pending: dict[tuple[Connection, int], _Asked] = {}
         self._opaque = 0
@@ -279,13 +281,29 @@ class Server:
     # The end of a turn.
 
     def end_turn(self) -> None:
-        """Write the messages that came, and the answers."""
+        """Write the messages that came, the tables that they changed, and the answers."""
         if self._puts:
             self._finish_puts()
+        self._save_tables()
         if self._writing:
             writing, self._writing = self._writing, []
             for connection in writing:
                 connection.write()
+
+    def _save_tables(self) -> None:
+        """Write topics and groups that are new or changed before anybody is answered.
+
+        A broker that is killed afterwards must know the topics of the messages that it acknowledged.
+        """
+        topics, groups = self.broker.topics, self.broker.groups
+        if not (topics.is_changed or groups.is_changed) or self.loop.time() < self._tables_again:
+            return
+        try:
+            topics.save_changed()
+            groups.save_changed()
+        except RmqtoolError as error:
+            self._tables_again = self.loop.time() + _PATIENCE
+            self.bug(error)
 
     def _finish_puts(self) -> None:
         puts, self._puts = self._puts, []

@@ -131,7 +131,19 @@ class Addresses(NamedTuple):
 
 @contextmanager
 def live_broker(version: str, *, settings: Mapping[str, str], seconds: int) -> Iterator[Addresses]:
-    """Run a real name server and broker on an empty store while the context lasts, at most ``seconds``.
+    """Run a real name server and broker on an empty store while the context lasts, at most ``seconds``."""
+    with _scratch() as scratch:
+        store = scratch / "store"
+        store.mkdir()
+        with broker_on(version, store, settings=settings, seconds=seconds) as (addresses, _):
+            yield addresses
+
+
+@contextmanager
+def broker_on(
+    version: str, store: Path, *, settings: Mapping[str, str], seconds: int
+) -> Iterator[tuple[Addresses, subprocess.Popen[bytes]]]:
+    """Run a real name server and broker on a store while the context lasts; its process may be killed meanwhile.
 
     They listen on loopback, but for a 4.9 broker and every broker's HA port, which listen everywhere: upstream has no
     setting for those.
@@ -139,16 +151,16 @@ def live_broker(version: str, *, settings: Mapping[str, str], seconds: int) -> I
     if version not in BROKER_VERSIONS:
         raise OracleError(f"no broker of version {version}; one of {', '.join(BROKER_VERSIONS)}")
     with _scratch() as scratch:
-        store, home, announced, out = (scratch / name for name in ("store", "home", "announced", "out.json"))
-        store.mkdir()
+        home, announced, out = (scratch / name for name in ("home", "announced", "out.json"))
         home.mkdir()
         words = [store, out, seconds, f"announce={announced}", *(f"{name}={value}" for name, value in settings.items())]
         process = start_java(version, f"Broker{generation(version)}", words, logs=True, user_home=home)
         try:
-            yield _addresses(process, announced)
-            announced.unlink()
-            if process.wait(120) or not read_json(out)["ready"]:
-                raise OracleError(f"the broker did not stop cleanly: {read_json(out)['log']}")
+            yield _addresses(process, announced), process
+            if process.poll() is None:
+                announced.unlink()
+                if process.wait(120) or not read_json(out)["ready"]:
+                    raise OracleError(f"the broker did not stop cleanly: {read_json(out)['log']}")
         finally:
             process.kill()
             process.wait()

@@ -175,6 +175,16 @@ def test_with_a_full_disk_routes_lose_the_write_bit(root: Path, monkeypatch: pyt
         assert b"x" in client.ask(11, pull_fields("Full")).body
 
 
+def test_a_topic_and_a_group_are_written_before_the_answer(root: Path) -> None:
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
+        assert client.ask(310, send_fields("Fresh"), b"x").code == 0
+        assert '"Fresh"' in (root / "config" / "topics.json").read_text()
+        client.ask(34, {}, heartbeat("c", "Fresh-group", {"Fresh": "*"}))
+        client.ask(11, pull_fields("Fresh", group="Fresh-group"))
+        assert '"%RETRY%Fresh-group"' in (root / "config" / "topics.json").read_text()
+        assert '"Fresh-group"' in (root / "config" / "subscriptionGroup.json").read_text()
+
+
 # ``rmqtool`` on a disk that fails every write into the log after SIGUSR1.
 BROKEN = """
 import signal, sys
