@@ -142,3 +142,17 @@ def test_the_lost_queue_of_a_topic_that_was_made_again_gets_its_last_messages(re
         assert len(files.listdir("consumequeue/T/0")) == 1
         assert recover(setup, thorough=thorough).changes == {}
     assert list(rmqtool.check(recreated)) == []
+
+
+def test_the_first_message_of_a_topic_that_was_made_again_may_be_on_its_way(tmp_path: Path) -> None:
+    """In a live store its entry may not be written yet; the entries of the deleted messages are not missing."""
+    with PosixWritableFileSystem(str(tmp_path)) as files:
+        setup = Setup(files, small_config(Version.V5_3, storePathRootDir=str(tmp_path)))
+        with MessageStore.create(setup) as store:
+            for number in range(5):
+                assert store.put(a_message(number)).is_ok
+            assert store.put(a_message(0, topic="Other")).is_ok
+        remove_queue(files)
+        with MessageStore.open(setup) as store:
+            assert store.put(a_message(0)).queue_offset == 0
+            assert [finding.code for finding in rmqtool.check(tmp_path) if finding.code.startswith(("CQ", "CL"))] == []
