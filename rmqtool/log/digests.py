@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rmqtool.columns.bodies import DEFAULT_BOUNDS, iter_parts
+from rmqtool.columns.bodies import DEFAULT_BOUNDS, are_compressed, iter_parts
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.hosts import coded_hosts
 from rmqtool.columns.properties import decode_properties
@@ -149,13 +149,20 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 
 def _of_content(records: Records, sense: Sense) -> Iterator[bytes]:
     """Yield the digest of what each message says in any store, its body as consumers get it."""
-    for part in iter_parts(records, DEFAULT_BOUNDS, inflate=True):
-        assert part.bodies is not None
-        some = part.records
+    for some, bodies in _with_bodies(records):
         heads = zip(_texts(some, "topic"), _fixed(some, sense), *_hosts(some, sense), strict=True)
-        bodies = (memoryview(body.as_buffer()) for body in part.bodies.column)
         for head, raw, body in zip(heads, _texts(some, "properties"), bodies, strict=True):
             yield _digest(*_framed([*head, *_properties(bytes(raw), sense)]), body)
+
+
+def _with_bodies(records: Records) -> Iterator[tuple[Records, Iterator[memoryview]]]:
+    """Yield records with their inflated bodies, in parts. Bodies that are not compressed are not copied."""
+    if not are_compressed(records).any():
+        yield records, _texts(records, "body")
+        return
+    for part in iter_parts(records, DEFAULT_BOUNDS, inflate=True):
+        assert part.bodies is not None
+        yield part.records, (memoryview(body.as_buffer()) for body in part.bodies.column)
 
 
 def _framed(parts: list[bytes | memoryview]) -> Iterator[bytes]:
