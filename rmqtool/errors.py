@@ -1,4 +1,4 @@
-"""The error tree: what stops a command. An exit status belongs to a class; nothing else in the project chooses one.
+"""The error tree: what stops a command. An exit status belongs to a class, and no error chooses another.
 
 Damage in a store is not an error but a value: see ``findings``.
 """

@@ -517,7 +517,7 @@ class _Found:
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def flaw(self, row: int, fault: EntryFault) -> EntryFlaw:
-        """Return the flaw of the entry in a row."""
+        """Return ``fault`` with the file, number and content of an entry; ``row`` counts through all pieces."""
         piece = int(np.searchsorted(self.bounds, row, side="right")) - 1
         part = self.pieces[piece][0]
         entry = (int(self.hashes[row]), int(self.places[row]), int(self.diffs[row]))

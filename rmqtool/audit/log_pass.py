@@ -41,7 +41,8 @@ class TimedRecord(NamedTuple):
 class OddTime(NamedTuple):
     """A record, or several in a row, whose store time is out of order.
 
-    It is earlier than that of the ``neighbour`` before it, or later than those on both sides.
+    ``neighbour`` is the store time (ms) that contradicts it: that of the record before, if this one is earlier; that of
+    the record after, if this one is later than both sides.
     """
 
     physical_offset: int
@@ -233,7 +234,10 @@ class LogPass:
             self._held.append(damage)
 
     def _release(self, first: int, last: int) -> Iterator[Batch]:
-        """Move held damage before ``last`` into the map, because valid records follow; yield its readable records."""
+        """Move held damage before ``last`` into the map, because valid records follow.
+
+        Yield its readable records that are before ``first``: a later one is in the batch itself.
+        """
         within = [damage for damage in self._held if damage.start < last]
         self._held = [damage for damage in self._held if damage.start >= last]
         self.damage.spans += within

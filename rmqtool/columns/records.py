@@ -254,6 +254,10 @@ def _widen(piece: Bytes, starts: Ints, short: npt.NDArray[np.void]) -> npt.NDArr
 
 
 def _topic_lengths(piece: Bytes, topic_offsets: Ints, topic_sizes: Ints | int) -> Ints:
+    """Return the lengths of the topics, signed as in Java: all as one byte, then those of version 2 again as two.
+
+    Only the records before the first one that the piece cuts off have a topic offset.
+    """
     lengths = piece[topic_offsets - 1].view(np.int8).astype(np.int64)
     if not isinstance(topic_sizes, int):
         long = np.flatnonzero(topic_sizes[: len(topic_offsets)] != 1)

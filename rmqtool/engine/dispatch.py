@@ -103,7 +103,10 @@ def read_bit_maps(files: ReadableFileSystem, version: Version) -> BitMaps:
 
 
 class Taken(NamedTuple):
-    """The result of dispatching a piece: physical offset of its end, counts, and problems that it has."""
+    """The result of dispatching a piece: the physical offset of its end, and what its records were.
+
+    ``last_place`` is the physical offset of the last record, ``last_store_timestamp`` the latest store time (ms).
+    """
 
     end: int
     records: int

@@ -258,7 +258,7 @@ class ReadLog(Protocol):
 
     @property
     def segments(self) -> SegmentQueue:
-        """The files of the log."""
+        """The segments, for reading more than one record at once; only bytes before ``committed_offset`` are valid."""
 
     @property
     def committed_offset(self) -> int:

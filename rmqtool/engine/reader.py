@@ -272,7 +272,7 @@ class SomeIndex(Protocol):
 
     @property
     def geometry(self) -> Geometry:
-        """The slots and entries that each file has."""
+        """The slots and entries that a file probably has: a hint for opening it."""
 
     def flush(self) -> None:
         """Write pending entries to the files."""

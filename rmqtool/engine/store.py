@@ -294,7 +294,10 @@ class MessageStore:
         return ticket.status is not None
 
     def wait(self, ticket: PutTicket) -> PutStatus:
-        """Wait until the result of a ticket is known."""
+        """Wait until a message is as durable as was asked, or refused; return its status.
+
+        Raises a Ctrl-C that came meanwhile and was kept back.
+        """
         if ticket.status is None:
             self._wait(ticket)
         if INTERRUPTS.pending:

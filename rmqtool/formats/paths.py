@@ -35,6 +35,7 @@ TIMER_WHEEL = "timerwheel"
 COMPACTION = "compaction"
 COMPACTION_LOG = "compaction/compactionLog"
 COMPACTION_QUEUE = "compaction/compactionCq"
+# RocksDB with the checkpoints of pop consumption, 5.x.
 KV_STORE = "kvStore"
 ROCKSDB_STORE = "rocksdbstore"
 TIERED_INDEX = "tiered_index_file"
@@ -177,6 +178,8 @@ def index_name(time: int, zone: tzinfo) -> str:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+# Directories with segments in them, and with segments below directories of topics and queues. The commit log is not
+# among them: a setting says where it is.
 _SEGMENTS = {TIMER_LOG: FileKind.TIMER_LOG}
 _QUEUES = {
     CONSUME_QUEUE: FileKind.CONSUME_QUEUE,

@@ -36,7 +36,8 @@ else:
 _RANGE = 8 * RANGE
 # Limit of near matches that one range reports.
 _MOST_NEAR = 200
-# Bytes of the sample that byte frequencies are counted in; length of the suffix that is searched for first.
+# Bytes at the beginning of a buffer in which byte frequencies are counted; the least length of the suffix that is
+# searched for first.
 _SAMPLE, _LEAST_END = 1024, 6
 
 
