@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.checks.case import Case, Walk
-from rmqtool.files.filesystem import join
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import consume_queue, layouts, paths
@@ -21,7 +21,7 @@ from rmqtool.formats.consume_queue import are_fillers, is_filler
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import read_record
 from rmqtool.look.absent_queues import find_newest_settled
-from rmqtool.store.listing import QueueId
+from rmqtool.store.listing import QueueId, iter_segments
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import SegmentQueue, usual_size
 
@@ -424,17 +424,12 @@ class QueueJudge:
     def _is_there(self, queue: QueueId, queue_offset: int, physical_offset: int) -> bool:
         """Return whether an entry points to a place now, perhaps in a file that is newer than the listing."""
         directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
-        at = queue_offset * _UNIT_SIZE
         filesystem = self.case.store.filesystem
-        for entry in filesystem.listdir(directory) if filesystem.is_directory(directory) else ():
-            base = paths.parse_segment_name(entry.name)
-            if base is None or not base <= at < base + self._sizes:
-                continue
-            with filesystem.open_read(join(directory, entry.name)) as file:
-                data = file.pread(_UNIT_SIZE, at - base)
-            unit = layouts.CONSUME_QUEUE_UNIT.decode(data) if len(data) == _UNIT_SIZE else None
-            return unit is not None and unit.physical_offset == physical_offset
-        return False
+        if not filesystem.is_directory(directory):
+            return False
+        with closing(SegmentQueue(iter_segments(filesystem, directory))) as segments:
+            data = segments.read(queue_offset * _UNIT_SIZE, _UNIT_SIZE)
+        return len(data) == _UNIT_SIZE and layouts.CONSUME_QUEUE_UNIT.decode(data).physical_offset == physical_offset
 
     def _is_deleted(self, topic: str) -> bool:
         known = self.case.store.listing.find(paths.config_path(paths.TOPICS)) is not None

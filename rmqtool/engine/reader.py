@@ -53,11 +53,11 @@ from rmqtool.formats.consume_queue import (
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
-from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
+from rmqtool.formats.paths import INDEX, FileKind, segment_directory
 from rmqtool.log.end import find_log_end
 from rmqtool.store.config_files import read_compacted_topics
 from rmqtool.store.index_files import Geometry, is_time_matched, open_index, select_offsets
-from rmqtool.store.listing import QueueId
+from rmqtool.store.listing import QueueId, iter_segments
 from rmqtool.store.open import Store
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.store.rocksdb import (
@@ -97,6 +97,11 @@ class _CompactedLog(NamedTuple):
         return self.segments.read(physical_offset, length)
 
 
+def _segments_of(files: ReadableFileSystem, kind: FileKind, key: QueueKey, opened: OpenFiles) -> SegmentQueue:
+    directory = segment_directory(kind, *key)
+    return SegmentQueue(iter_segments(files, directory) if files.exists(directory) else (), files=opened)
+
+
 class CompactedQueues:
     """The queues of compacted topics, and gets from them."""
 
@@ -119,9 +124,11 @@ class CompactedQueues:
 
         An offset that was compacted away gives the next message that is left.
         """
-        files = [self._units(segment) for segment in self._segments(FileKind.COMPACTION_QUEUE, key)]
+        files = [
+            self._units(segment) for segment in _segments_of(self._files, FileKind.COMPACTION_QUEUE, key, self._open)
+        ]
         files = [units for units in files if units]
-        log = self._segments(FileKind.COMPACTION_LOG, key)
+        log = _segments_of(self._files, FileKind.COMPACTION_LOG, key, self._open)
         if not log and not files:
             return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         low = files[0][0].queue_offset if files else 0
@@ -141,16 +148,6 @@ class CompactedQueues:
     def close(self) -> None:
         """Close the files; a later get opens them again."""
         self._open.close()
-
-    def _segments(self, kind: FileKind, key: QueueKey) -> SegmentQueue:
-        directory = segment_directory(kind, *key)
-        found = []
-        for entry in self._files.listdir(directory) if self._files.exists(directory) else ():
-            base = parse_segment_name(entry.name)
-            if base is not None:
-                path = join(directory, entry.name)
-                found.append(Segment(base, self._files.stat(path).size, path, self._files))
-        return SegmentQueue(found, files=self._open)
 
     def _units(self, segment: Segment) -> list[Unit]:
         data = self._open.open(segment).pread(segment.size, 0)
@@ -411,11 +408,11 @@ class StoreReader:
     def _list_files(self, key: QueueKey, log_min: int, max_offset: int) -> _Known:
         """List the files of a queue, and find its first offset with a message that is still in the log."""
         if key not in self._queues.simple:
-            segments = self._segments(FileKind.BATCH_CONSUME_QUEUE, key)
+            segments = _segments_of(self._files, FileKind.BATCH_CONSUME_QUEUE, key, self._open)
             batches = BatchQueueFiles(QueueId(*key), segments)
             # List them each time: the place of an entry does not tell its queue offset.
             return _Known(batches, log_min, batches.min_offset(log_min), LONG_MAX)
-        segments = self._segments(FileKind.CONSUME_QUEUE, key)
+        segments = _segments_of(self._files, FileKind.CONSUME_QUEUE, key, self._open)
         files = ConsumeQueueFiles(QueueId(*key), segments)
         low = files.min_offset(log_min, self._config.version)
         # upstream: fillers for removed messages count, and a consumer that begins there misses the messages after them.
@@ -423,21 +420,11 @@ class StoreReader:
             low += 1
         return _Known(files, log_min, low, segments.end_offset // UNIT_SIZE)
 
-    def _segments(self, kind: FileKind, key: QueueKey) -> SegmentQueue:
-        directory = segment_directory(kind, *key)
-        found = []
-        for entry in self._files.listdir(directory) if self._files.exists(directory) else ():
-            base = parse_segment_name(entry.name)
-            if base is not None:
-                path = join(directory, entry.name)
-                found.append(Segment(base, self._files.stat(path).size, path, self._files))
-        return SegmentQueue(found, files=self._open)
-
     def _ext_tags_code(self, key: QueueKey, code: int) -> int | None:
         """Return the tags code at an address in the extension, or None if there is no valid entry."""
         segments = self._ext.get(key)
         if segments is None:
-            segments = self._ext[key] = self._segments(FileKind.CONSUME_QUEUE_EXT, key)
+            segments = self._ext[key] = _segments_of(self._files, FileKind.CONSUME_QUEUE_EXT, key, self._open)
         found = decode_ext_unit(segments.read(ext_offset(code), _EXT_MOST))
         return found.tags_code if isinstance(found, ConsumeQueueExtUnit) else None
 

@@ -136,7 +136,7 @@ def list_store(
     _list_directory(listing, "", without)
     for directory, where in configured:
         if where is not filesystem:
-            listing.log_segments += _segments_in(where, directory)
+            listing.log_segments += iter_segments(where, directory)
     listing.log_segments += [
         Segment(file.what.base_offset or 0, file.size, file.path, filesystem)
         for file in listing.of_kind(FileKind.COMMIT_LOG)
@@ -175,7 +175,8 @@ def _add_file(listing: StoreListing, path: str) -> None:
     listing.files.append(FoundFile(path, what, status.size, status.mtime_ns))
 
 
-def _segments_in(filesystem: ReadableFileSystem, directory: str) -> Iterator[Segment]:
+def iter_segments(filesystem: ReadableFileSystem, directory: str) -> Iterator[Segment]:
+    """Yield the files of a directory that are named as segments, as they are now."""
     for name, base_offset in _segment_names(filesystem.listdir(directory)):
         path = join(directory, name)
         status = filesystem.find_stat(path)
