@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from rmqtool.browse.damage_pages import FindingsPage, findings_page
 from rmqtool.browse.explorer import Explorer
 from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Scope, line
 from rmqtool.browse.panes import TablePane, TreePane
-from rmqtool.browse.store_pages import overview_page
+from rmqtool.browse.store_pages import first_page
 from rmqtool.browse.tree import store_tree
 from rmqtool.errors import RmqtoolError
 from rmqtool.render.text import cut, display_width, neutral, wrapped
@@ -36,6 +37,8 @@ _HELP = (
 )
 _FOLLOWED_EVERY = 1.0
 _DRAWN_EVERY = 0.1
+# Seconds after which a thread that reads a page lets the keys act.
+_SWITCH_EVERY = 0.0005
 _DETAIL_LINES = 4
 
 
@@ -72,7 +75,7 @@ class Browser(App[None]):
         super().__init__(ansi_color=True)
         self.explorer = explorer
         self.tree_pane = TreePane(store_tree(explorer))
-        self.table = TablePane(overview_page(explorer))
+        self.table = TablePane(first_page(explorer))
         self.past: list[tuple[Page, int, int]] = []
         self.findings: FindingsPage | None = None
         self.asked = ""
@@ -268,4 +271,9 @@ class Browser(App[None]):
 
 def browse(explorer: Explorer) -> None:
     """Run the application until the user quits."""
-    Browser(explorer).run()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_EVERY)
+    try:
+        Browser(explorer).run()
+    finally:
+        sys.setswitchinterval(before)

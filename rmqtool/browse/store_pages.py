@@ -16,10 +16,11 @@ from rmqtool.api.info import glance
 from rmqtool.browse.damage_pages import explained, to_finding
 from rmqtool.browse.explorer import Explorer
 from rmqtool.browse.message_pages import moment, preview
-from rmqtool.browse.page import Column, GrowingPage, Row, line
+from rmqtool.browse.page import Column, GrowingPage, ListPage, Page, Row, line
 from rmqtool.errors import OptionalMissing
 from rmqtool.formats import checkpoints, layouts, paths, timer, topics
 from rmqtool.formats.message_json import message_json
+from rmqtool.formats.paths import FileKind
 from rmqtool.formats.property_names import REAL_TOPIC
 from rmqtool.look.history import HALF_TOPICS, decided_by, decided_offset
 from rmqtool.look.place_search import iter_messages_since
@@ -42,9 +43,24 @@ _MOST_ROWS = 10_000
 _RING = 40
 
 
+def first_page(explorer: Explorer) -> Page:
+    """Return the store by names, sizes and its first record, which takes no time; the rest is a page of its own."""
+    store, log = explorer.store, explorer.log()
+    rows = [
+        line("store", neutral(store.root), style="title"),
+        line("version", f"{store.version.value} ({neutral(store.version_reason)})"),
+        line("lock", "held: a broker may be writing" if store.is_live else "free"),
+        line("log", f"{counted(len(log), 'file')}, offsets {log.min_offset} to {log.end_offset}"),
+        line("index", counted(sum(1 for _ in store.listing.of_kind(FileKind.INDEX)), "file")),
+        line("at a glance", "ends, groups, problems: Enter", link=partial(overview_page, explorer)),
+        line("", "d checks every record; / searches; ? shows the keys", style="dim"),
+    ]
+    return ListPage(explorer.name, _ABOUT, rows, f"rmqtool info {explorer.name}", "overview")
+
+
 def overview_page(explorer: Explorer) -> GrowingPage:
-    """Return the store at a glance, as ``info`` shows it."""
-    return GrowingPage(explorer.name, _ABOUT, partial(_overview, explorer), f"rmqtool info {explorer.name}", "overview")
+    """Return the store at a glance, as ``info`` shows it. It reads both ends of each queue."""
+    return GrowingPage("at a glance", _ABOUT, partial(_overview, explorer), f"rmqtool info {explorer.name}")
 
 
 def _overview(explorer: Explorer) -> Iterator[Row]:
@@ -72,7 +88,6 @@ def _overview(explorer: Explorer) -> Iterator[Row]:
                    link=to_finding(explorer, finding), details=explained(finding))  # fmt: skip
     if found.missing is not None:
         yield line("missing", neutral(found.missing.message), style="warning", details=(found.missing.hint or "",))
-    yield line("", "d checks every record; / searches; ? shows the keys", style="dim")
 
 
 def groups_page(explorer: Explorer) -> GrowingPage:

@@ -12,8 +12,8 @@ from rmqtool.browse.message_pages import LogPage
 from rmqtool.browse.page import Column, Link, ListPage, Page, Scope, line
 from rmqtool.browse.store_pages import (
     delayed_page,
+    first_page,
     groups_page,
-    overview_page,
     rows_page,
     settings_page,
     text_page,
@@ -91,7 +91,7 @@ def store_tree(explorer: Explorer) -> Node:
         parts.append(Node("RocksDB", partial(_databases, explorer), partial(_database_nodes, explorer)))
     parts.append(Node("other files", partial(_files, explorer, "others"), partial(_other_nodes, explorer)))
     parts.append(Node("damage", partial(findings_page, explorer, Scope())))
-    root = Node(neutral(store.root.rstrip("/").rpartition("/")[2]), partial(overview_page, explorer), lambda: parts)
+    root = Node(neutral(store.root.rstrip("/").rpartition("/")[2]), partial(first_page, explorer), lambda: parts)
     root.is_open = True
     return root
 

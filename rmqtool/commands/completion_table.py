@@ -143,6 +143,8 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('-h', '--help'), 'Show the options.', ''),
     )),
     ('browse', 'See a store in a terminal.', ('store',), (
+        (('--html',), 'Write a web page instead; DIR gets index.html.', 'any'),
+        (('--redact',), 'Leave bodies, keys or both out of the page.', 'any'),
         (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),
         (('--conf',), 'Override a setting of broker.conf; repeatable.', 'any'),
         (('--tz',), 'Time zone: local, UTC, +08:00 or a name.', 'any'),

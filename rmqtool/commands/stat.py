@@ -56,13 +56,16 @@ def stat(
     report = _report(choice.words)
     _refuse_idle(report, {"--by": by, "--duplicates": duplicates, "--limit": limit}, as_map)
     how: How = {"by": by, "duplicates": duplicates, "report": report, "as_map": as_map, "zone": parse_zone(show.tz)}
-    how["top"], how["charts"] = TOP if limit is None and show.is_for_people else limit, html is not None
+    how["top"], how["charts"] = (
+        TOP if limit is None and show.is_for_people else limit,
+        html is not None and report is None,
+    )
     which = {**scope.asked(), **period.asked(show.tz), **filters.asked()}
     with show.output() as output:
         found = count(broker.store(choice.store), how, work.asked(output), **which)
         _show(output, found, report, choice.store)
         if html is not None:
-            _write_page(output, html, found, how)
+            _write_page(output, html, found, how, report)
         for said in found.unread:
             output.note(neutral(said.text))
     return found.status
@@ -104,11 +107,13 @@ def _show(output: Output, found: Counted, report: str | None, store: str) -> Non
         output.note(nothing_matched(found.there))
 
 
-def _write_page(output: Output, path: str, found: Counted, how: How) -> None:
+def _write_page(output: Output, path: str, found: Counted, how: How, report: str | None) -> None:
     from rmqtool import __version__
     from rmqtool.render.page_file import write_page
     from rmqtool.render.stat_page import Section, page
 
     sections = [Section(*chart) for chart in found.charts]
+    if report is not None:
+        sections = [Section(f"Report: {report}", found.shown, report=report)]
     write_page(path, page(found.root, __version__, sections, how.get("zone")), "--html")
     output.note(f"{path} shows it in a browser")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import html
+import platform
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ from rmqtool.findings import FAMILIES, CodeEntry, Finding, Severity
 from rmqtool.render.findings import FindingCounts, place_of, verdict_lines
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut
-from rmqtool.render.text import count, counted, duration, hanging, neutral, size
+from rmqtool.render.text import count, counted, duration, hanging, neutral, size, timestamp
+from rmqtool.render.web_page import document, figures, safe, table
 
 CODES = (
     Column("code", "code"),
@@ -119,9 +121,11 @@ def code_row(entry: CodeEntry) -> dict[str, object]:
     }
 
 
-def report_markdown(store: str, findings: Iterable[Finding], summary: Mapping[str, Any]) -> str:
+def report_markdown(store: str, findings: Iterable[Finding], summary: Mapping[str, Any], looked: str) -> str:
     """Return a check as Markdown, the findings grouped by code."""
-    lines = [f"# Check of `{store}`", "", _totals(summary), ""]
+    lines = [f"# Check of `{store}`", "", looked, "", _totals(summary), ""]
+    if summary["lost"]:
+        lines += ["## Lost messages", "", _escaped(lost_words(summary["lost"])), ""]
     for entry, found in _by_code(findings):
         lines += [f"## {entry.code}: {entry.severity}, {len(found)} found", "", entry.meaning, ""]
         lines += [f"- **{f.severity}** `{_code(place_of(f))}` {_escaped(f.message)}" for f in found]
@@ -132,20 +136,38 @@ def report_markdown(store: str, findings: Iterable[Finding], summary: Mapping[st
     return "\n".join(lines)
 
 
-def report_html(store: str, findings: Iterable[Finding], summary: Mapping[str, Any]) -> str:
-    """Return a check as one HTML page without external files."""
-    spell = html.escape
-    body = [f"<h1>Check of <code>{spell(neutral(store))}</code></h1>", f"<p>{spell(_totals(summary))}</p>"]
+def report_html(store: str, findings: Iterable[Finding], summary: Mapping[str, Any], looked: str) -> str:
+    """Return a check as one HTML page; ``looked`` says when and where the check was made."""
+    return document(f"Check of {store}", _html_parts(store, findings, summary, looked))
+
+
+def _html_parts(store: str, findings: Iterable[Finding], summary: Mapping[str, Any], looked: str) -> Iterator[str]:
+    yield f"<h1>Check of <code>{safe(store)}</code></h1>"
+    yield f"<p>{safe(looked)}</p>"
+    yield from figures(_report_figures(summary))
+    if summary["lost"]:
+        yield f"<h2>Lost messages</h2><p>{safe(lost_words(summary['lost']))}</p>"
+        rows = ([queue["topic"], str(queue["queueId"]), count(queue["messages"])] for queue in summary["lost"])
+        yield from table(("topic", "queue", "messages"), rows, frozenset({1, 2}))
     for entry, found in _by_code(findings):
-        body.append(f"<h2>{entry.code} <small>{len(found)} found</small></h2><p>{spell(entry.meaning)}</p><table>")
-        for one in found:
-            cells = (one.severity, place_of(one), neutral(one.message), neutral(one.fix or ""))
-            body.append("<tr>" + "".join(f"<td>{spell(cell)}</td>" for cell in cells) + "</tr>")
-        body.append("</table>")
-        body += [f"<blockquote>{spell(text)}</blockquote>" for text in (entry.consequence, *entry.brokers) if text]
+        yield f"<h2>{entry.code} <small>{len(found)} found</small></h2><p>{safe(entry.meaning)}</p>"
+        cells = ((one.severity.value, place_of(one), one.message, one.fix or "") for one in found)
+        yield from table(("severity", "place", "problem", "fix"), cells)
+        for words in (entry.consequence, *entry.brokers):
+            if words:
+                yield f"<blockquote>{safe(words)}</blockquote>"
     for title, key in (("Verified", "proven"), ("Not checked", "notProven")):
-        body.append(f"<h2>{title}</h2><ul>" + "".join(f"<li>{spell(words)}</li>" for words in summary[key]) + "</ul>")
-    return _PAGE.format(title=spell(neutral(store)), body="\n".join(body))
+        if summary[key]:
+            yield f"<h2>{title}</h2><ul>" + "".join(f"<li>{safe(words)}</li>" for words in summary[key]) + "</ul>"
+
+
+def _report_figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    yield count(summary["errors"]), "errors", " warn" if summary["errors"] else ""
+    yield count(summary["warnings"]), "warnings", ""
+    yield count(summary["notices"]), "notices", ""
+    yield count(summary["messages"]), "messages checked", ""
+    yield size(summary["bytes"]), "read", ""
+    yield "yes" if summary["complete"] else "no", "complete", "" if summary["complete"] else " warn"
 
 
 def _totals(summary: Mapping[str, Any]) -> str:
@@ -179,17 +201,6 @@ def _code(text: str) -> str:
     return neutral(text).replace("`", "'") or "-"
 
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Check of {title}</title><style>
-body {{ font: 15px/1.5 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }}
-table {{ border-collapse: collapse; width: 100%; }} td {{ border-top: 1px solid #ccc; padding: .3em .6em; }}
-td:first-child {{ white-space: nowrap; }} blockquote {{ color: #555; margin: .3em 1em; }}
-</style></head><body>
-{body}
-</body></html>
-"""
-
-
 def show_summary(
     output: Output, shown: Mapping[str, Any], counts: FindingCounts, elapsed_ms: int, next_commands: Iterable[str]
 ) -> None:
@@ -204,5 +215,7 @@ def show_summary(
 
 def report_text(path: str, name: str, findings: list[Finding], shown: Mapping[str, Any]) -> str:
     """Return the report as HTML or Markdown, by the extension of its file."""
-    make = report_html if path.endswith(".html") else report_markdown
-    return make(name, findings, shown["summary"])
+    looked = f"checked at {timestamp(int(time.time() * 1000))} on {platform.node()}"
+    if path.endswith(".html"):
+        return report_html(name, findings, shown["summary"], looked)
+    return report_markdown(name, findings, shown["summary"], looked)

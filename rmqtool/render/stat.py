@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
@@ -77,7 +77,7 @@ def fields_of(rows: Sequence[Mapping[str, Any]], by: Sequence[str]) -> list[str]
 
 def stat_lines(output: Output, shown: Mapping[str, Any], report: str | None, store: str) -> Iterator[str]:
     """Yield the screen of counts; ``shown`` is the JSON object, ``store`` the store as it was typed."""
-    rows = [_row(output, row, shown["total"]["bytes"]) for row in shown["rows"]]
+    rows = [shown_row(row, shown["total"]["bytes"], output.time) for row in shown["rows"]]
     if rows:
         yield from output.table_lines(rows, columns_of(shown["by"], report))
     else:
@@ -92,7 +92,8 @@ def stat_lines(output: Output, shown: Mapping[str, Any], report: str | None, sto
         yield from verdict_lines(output, words, Severity.WARNING, [f"rmqtool tick {quote(store)}"])
 
 
-def _row(output: Output, row: Mapping[str, Any], total: int) -> dict[str, Any]:
+def shown_row(row: Mapping[str, Any], total: int, spell: Callable[[int], str]) -> dict[str, Any]:
+    """Return a row with the texts of its columns; ``spell`` writes a time."""
     found = {**row, "share": row["bytes"] / total if total else 0.0}
     for name, source in (
         ("first", "firstStoreTimestamp"),
@@ -101,12 +102,12 @@ def _row(output: Output, row: Mapping[str, Any], total: int) -> dict[str, Any]:
         ("oldestOpen", "oldestUndecidedTimestamp"),
     ):
         time = row.get(source)
-        found[name] = None if time is None else output.time(time)[:_MINUTES]
+        found[name] = None if time is None else spell(time)[:_MINUTES]
     due = row.get("nextDueTimestamp")
-    found["nextDue"] = None if due is None else output.time(due)[:_SECONDS]
+    found["nextDue"] = None if due is None else spell(due)[:_SECONDS]
     for name, length in (("hour", _MINUTES), ("day", _DAYS)):
         if row.get(name) is not None:
-            found[name] = output.time(row[name])[:length]
+            found[name] = spell(row[name])[:length]
     unread = row.get("unread", [])
     found["unreadWords"] = ", ".join(
         f"{one['group']} {text.count(one['messages'])} of {one['topic']}" for one in unread

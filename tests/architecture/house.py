@@ -134,7 +134,6 @@ LIGHT = (
 EXEMPTIONS: dict[tuple[str, str], str] = {
     ("property-name", "render/messages.py"): "render imports nothing that knows what a message is",
     ("property-name", "broker/consumer/programs.py"): "names of environment variables that a program is given",
-    ("no-verb", "commands/browse.py"): "the pages that it shows ask the verbs",
     ("no-verb", "commands/demo.py"): "the demo runs other commands",
     ("no-verb", "commands/man.py"): "the pages are files; a program reads them by itself",
     ("module-lines", "formats/layouts.py"): "tables only, written by tools/derive.py",

@@ -63,9 +63,10 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "browse": (
         Example(
-            "It needs a terminal; in a script, other commands show the same:", "rmqtool browse store", status=Exit.USAGE
+            "A page for a ticket, without bodies and keys; it prints nothing:",
+            "rmqtool browse store --html page.html --redact body,keys",
         ),
-        Example("A path that does not exist:", "rmqtool browse stor", status=Exit.NOT_A_STORE),
+        Example("Without --html it needs a terminal:", "rmqtool browse store", status=Exit.USAGE),
     ),
     "check": (
         Example("A store whose broker was killed:", "rmqtool check store", "49-killed-torn", status=Exit.NO),
