@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,6 +58,9 @@ STEPS = (
     Step("Recover it with rmqtool's own rules, which lose nothing.", "recover {store} --apply"),
     Step("Deliver what is due: the short delay is over.", "tick {store}"),
     Step("Is it healthy?", "check {store}"),
+    Step(
+        "Serve it to RocketMQ clients. Here the client is Python, and a command on the store is one too.", act="serve"
+    ),
     Step("Now damage it: change a byte of a message, and delete the files of a queue.", act="damage"),
     Step("check finds both, and says what a broker does about them.", "check {store}", Exit.NO),
     Step(
@@ -106,6 +110,24 @@ def live(store: str, say: Callable[[str], None]) -> None:
         writer.stdin.flush()
         writer.stdout.readline()
         writer.kill()
+
+
+def serve(store: str, say: Callable[[str], None]) -> None:
+    """Serve the store, send a message with the Python client, and consume it with a command that is a client too."""
+    from rmqtool.api.cluster import connect
+    from rmqtool.api.serve import serve as serving
+
+    with serving(store) as served:
+        say(f"$ rmqtool serve {store}   # name server {served.names}")
+        with connect(f"rocketmq://{served.names}") as cluster:
+            say(">>> cluster = rmqtool.connect('rocketmq://...')")
+            say(">>> cluster.produce('Orders', 'by the network', keys='order-9000')")
+            sent = cluster.produce("Orders", "by the network", keys="order-9000")
+            say(f"{sent.status} {sent.topic}/{sent.queue_id}@{sent.queue_offset}")
+        words = ["consume", store, "-g", "network", "-t", "Orders", "--from", "-1m", "--commit"]
+        words += ["--template", r"{topic}/{queueId}@{queueOffset} {keys} {body}\n"]
+        say(f"$ rmqtool {shlex.join(words)}")
+        subprocess.run([sys.executable, "-m", "rmqtool", *words], check=False)  # noqa: S603  (ourselves)
 
 
 def damage(store: str, say: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 
 from rmqtool.api.store import Place, Settings, assignments_of, store_of
 from rmqtool.errors import Exit, ReadFailed, StoreError, UsageError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from rmqtool.api.shapes import Ready
+    from rmqtool.broker.traffic import Traffic
     from rmqtool.server.lifecycle import Lifecycle
 
 # The addresses that clients use by default.
@@ -37,6 +38,8 @@ _SMALL = {
 # Settings that differ from a broker's defaults, unless the store's settings set them: SQL filters work.
 _USUAL = {"enablePropertyFilter": "true"}
 _SIGNALLED = 128
+# Seconds between two looks for a screen, and the least part of the time that they leave to clients.
+_LOOK, _SHARE = 1.0, 20
 
 Event = Mapping[str, Any]
 
@@ -84,6 +87,13 @@ class Served:
             "recovered": self.recovered,
         }
         return cast("Ready", found)
+
+
+class Watcher(NamedTuple):
+    """The receiver of events, and of a look at the server each second."""
+
+    told: Callable[[Event], None]
+    watch: Callable[[Traffic], None] | None
 
 
 class _Told:
@@ -148,19 +158,21 @@ def run_server(
     place: Place | None,
     told: Callable[[Event], None],
     exec: str | None = None,  # noqa: A002
+    watch: Callable[[Traffic], None] | None = None,
     **how: Unpack[How],
 ) -> int:
     """Serve in this thread until SIGTERM, SIGINT, the end of ``exec`` or of the time; return the exit status.
 
     ``told`` gets the line of the contract when clients may connect, then each event. ``exec`` is a shell command that
     is run beside the server, with its addresses in the environment; its status is returned, 128 + N for signal N.
+    ``watch`` gets a look at the server each second.
     """
     import asyncio
 
     usual = _FREE if exec is not None else None
     how = {**how, "names": how.get("names") or usual or NAMES, "listen": how.get("listen") or usual or BROKER}
     with _opened(place, how) as (running, served):
-        return asyncio.run(_run(running, served, told, exec, _seconds(how.get("duration"))))
+        return asyncio.run(_run(running, served, Watcher(told, watch), exec, _seconds(how.get("duration"))))
 
 
 def _seconds(duration: str | None) -> float | None:
@@ -169,9 +181,7 @@ def _seconds(duration: str | None) -> float | None:
     return None if duration is None else parse_span(duration) / 1000
 
 
-async def _run(
-    running: Lifecycle, served: Served, told: Callable[[Event], None], command: str | None, seconds: float | None
-) -> int:
+async def _run(running: Lifecycle, served: Served, watcher: Watcher, command: str | None, seconds: float | None) -> int:
     import asyncio
 
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -183,8 +193,10 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number, status in ((signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, int(Exit.INTERRUPTED))):
         loop.add_signal_handler(number, end, status)
-    await running.start(_Told(told))
-    told(served.as_json())
+    await running.start(_Told(watcher.told))
+    watcher.told(served.as_json())
+    if watcher.watch is not None:
+        _look(running, watcher.watch, loop)
     if seconds is not None:
         loop.call_later(seconds, end, 0)
     program = None if command is None else asyncio.ensure_future(_program(command, served, end))
@@ -194,6 +206,20 @@ async def _run(
         await asyncio.wait([program])
     await running.end()
     return status
+
+
+def _look(running: Lifecycle, watch: Callable[[Traffic], None], loop: asyncio.AbstractEventLoop) -> None:
+    """Look at the server each second, more rarely if a look takes long because there are many queues."""
+    from rmqtool.broker.traffic import Meter
+
+    meter = Meter(running.broker)
+
+    def look() -> None:
+        begun = loop.time()
+        watch(meter.look())
+        loop.call_later(max(_LOOK, (loop.time() - begun) * _SHARE), look)
+
+    look()
 
 
 async def _program(command: str, served: Served, end: Callable[[int], None]) -> None:

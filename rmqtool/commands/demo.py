@@ -77,6 +77,7 @@ def _act(output: Output, name: str, places: dict[str, str]) -> Exit:
 
     acts = {
         "live": partial(demo.live, places["store"]),
+        "serve": partial(demo.serve, places["store"]),
         "damage": partial(demo.damage, places["store"]),
         "ask": partial(demo.ask, places["lake"]),
     }

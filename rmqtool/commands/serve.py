@@ -58,6 +58,8 @@ def serve(
     Clients of 4.x and 5.x connect to the name server's address. While it runs, this command holds the lock of the
     store; SIGTERM or Ctrl-C ends it and closes the store. With --memory the store is new, and deleted at the end. With
     --exec the ports are free ones, and the command finds the name server in NAMESRV_ADDR and ROCKETMQ_NAMESRV.
+    A terminal shows clients, topics, rates and lag. `produce`, `consume`, `topic` and `group` on a store that is served
+    go through its server.
     """
     from rmqtool.api.serve import run_server
 
@@ -67,6 +69,11 @@ def serve(
     if place is None:
         how |= {"version": broker.as_version, "conf": broker.conf}
     with show.output() as output:
+        if output.is_human and way.exec is None and not output.look.quiet and sys.stdout.isatty():
+            from rmqtool.render.serve import ServeScreen
+
+            with ServeScreen() as screen:
+                return run_server(place, lambda event: screen.tell(event, _line(event)), watch=screen.show, **how)
         return run_server(place, lambda event: _tell(output, event, aside=way.exec is not None), **how)
 
 

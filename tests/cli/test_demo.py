@@ -59,7 +59,16 @@ def test_the_tour_ends_well_and_leaves_the_store(engine, tmp_path):
     words = [sys.executable, "-m", "rmqtool", "demo", str(tmp_path / "demo"), "--engine", engine]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, done.stderr)
-    for said in ("ST-ABORT", "CL-CRC", "CQ-MISSING", "delivered", "committed", "undone", "_damage"):
+    for said in (
+        "ST-ABORT",
+        "CL-CRC",
+        "CQ-MISSING",
+        "delivered",
+        "committed",
+        "undone",
+        "_damage",
+        "order-9000 by the network",
+    ):
         assert said in done.stdout, said
     assert (tmp_path / "demo/store/commitlog").is_dir()
     assert sum(step.says != "" for step in STEPS) == done.stdout.count("\n# ")

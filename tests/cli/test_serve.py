@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import signal
 import socket
 import subprocess
@@ -191,3 +193,32 @@ def test_nothing_of_a_store_in_memory_is_left(tmp_path: Path) -> None:
     )
     assert found.returncode == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_shows_a_screen_that_is_drawn_again() -> None:
+    ours, theirs = pty.openpty()
+    words = command("--memory", *FREE, "--for", "60s", "--color", "never")
+    process = subprocess.Popen(words, stdout=theirs, stderr=subprocess.PIPE, env={**os.environ, "COLUMNS": "80"})
+    os.close(theirs)
+    try:
+        seen = b""
+        while seen.count(b"messages in") < 2:
+            seen += os.read(ours, 4096)
+        assert b"serving a store in memory: name server 127.0.0.1:" in seen
+        assert b"0 clients" in seen
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(ours)
+
+
+@pytest.mark.slow
+def test_the_tests_of_our_client_run_at_a_store_in_memory() -> None:
+    tests = Path(__file__).parents[1] / "unit/client/test_at_a_server.py"
+    inner = f"{sys.executable} -m pytest -q -p no:cacheprovider {tests}"
+    words = command("--memory", "--quiet", "--exec", inner)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^\d passed", ran.stdout, re.MULTILINE), ran.stdout

@@ -242,7 +242,8 @@ RECIPES: tuple[Recipe, ...] = (
             'With pytest, write `pytest_plugins = ["rmqtool.testing"]` in conftest.py: the fixture `rocketmq` has the '
             "address in `rocketmq.names`.",
             "`rmqtool init STORE` and `rmqtool serve STORE` keep the messages between runs. Clients connect to "
-            "127.0.0.1:9876, as to a real name server.",
+            "127.0.0.1:9876, as to a real name server. While it runs, `produce`, `consume`, `topic` and `group` on the "
+            "store go through the server, and commands that only look read its files.",
         ),
     ),
     (

@@ -275,6 +275,9 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "message is on disk. SQL92 filters work unless enablePropertyFilter is false in broker.conf. There is no "
             "access control: every program that can connect may read and write, so the default addresses are those "
             "of this machine.",
+            "`produce`, `consume --commit`, `topic` and `group` of the same user go through the server of a store that "
+            "is served: a file in XDG_RUNTIME_DIR names it. `produce --flush`, `--as`, `--conf` and `consume --pop` "
+            "are refused there. `consume` without `--commit` and commands that only look read the files.",
         ),
     ),
     "tick": (
