@@ -393,6 +393,8 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('-j', '--jobs'), 'Number of threads or --exec programs; default: one per processor, up to 8.', 'any'),
         (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),
         (('--conf',), 'Override a setting of broker.conf; repeatable.', 'any'),
+        (('--credentials',), 'Keys for a live cluster: accessKey=, secretKey=.', 'file'),
+        (('--tls',), 'Speak TLS with a live cluster.', ''),
         (('--json',), 'Print one JSON document.', ''),
         (('--jsonl',), 'Print one JSON object per line.', ''),
         (('--csv',), 'Print CSV with a header line.', ''),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqtool.commands.options import AsBroker, Group, Limit, Programs, Scope, Show, Store, Tag, Where, Work
+from rmqtool.commands.options import BrokerOrCluster, Group, Limit, Programs, Scope, Show, Store, Tag, Where, Work
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit
 
@@ -64,7 +64,7 @@ def consume(
     group: Group = None,
     way: Way,
     jobs: Programs = None,
-    broker: AsBroker,
+    broker: BrokerOrCluster,
     show: Show,
 ) -> Exit:
     """Show the messages that a group gets next; with --commit consume them, with --exec run a program for each.
@@ -73,7 +73,7 @@ def consume(
     from its committed offsets; a new group starts where a broker would start it. A program that exits with 0 has
     consumed its message. With --commit, a failed message is delivered again later, and after the retries of the group
     it becomes a dead letter. With --commit this command holds the lock of the store while it runs, so `produce` is
-    refused meanwhile.
+    refused meanwhile. On a live cluster, and on a store that `serve` holds, it is a member of the group among others.
     """
     from rmqtool.api.cat import Form
     from rmqtool.api.consume import consuming
@@ -86,7 +86,7 @@ def consume(
         how |= {"zone": show.tz, "obeys": True, "programs": jobs, "shows": not output.is_human}
         how["form"] = Form.LINES if lines else Form.OBJECTS
         work = Work(jobs=jobs).asked(output) if lines else None
-        with consuming(broker.store(path), group or "", how, work, **asked) as found:
+        with consuming(broker.place(path), group or "", how, work, **asked) as found:
             _show(output, found)
     return found.status
 

@@ -76,6 +76,7 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("group", Exit.NO): "There is no such group.",
     ("group", Exit.IN_USE): "A broker runs on the store, and would overwrite the change. Stop it first.",
     ("group", Exit.REFUSED): "The group exists already, is one of a broker's own, or deleting needs `--yes`.",
+    ("consume", Exit.REMOTE): "No name server or broker answers, or one refuses; its reason is shown.",
     ("consume", Exit.NO): "There is no such topic or group, or a program did not consume its message.",
     ("consume", Exit.IN_USE): "With --commit: a broker runs on the store. Stop it first; nothing was written.",
     ("consume", Exit.REFUSED): "With --commit: the store was not closed cleanly; run `rmqtool recover --apply` first.",

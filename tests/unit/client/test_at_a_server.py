@@ -10,6 +10,8 @@ import pytest
 
 import rmqtool
 from rmqtool.api.consume import consuming
+from rmqtool.cli import main
+from rmqtool.errors import Exit
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,19 @@ def test_a_group_consumes_each_message_once(address: str, topic: str) -> None:
         assert sorted(map(int, taken)) == list(range(40))
         places = cluster.groups()[group]["topics"][topic]
         assert sum(place["committed"] for place in places.values()) == 40
+
+
+def test_the_command_is_a_member_among_others(
+    address: str, topic: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with rmqtool.connect(address) as cluster:
+        cluster.produce(topic, "hello")
+    words = ["consume", address, "-t", topic, "-g", f"G{topic}", "--from", "first", "--commit"]
+    assert main([*words, "--template", "{body}\\n"]) == Exit.DONE
+    assert capsysbinary.readouterr().out == b"hello\n"
+    for more in (["--pop"], ["-q", "0"], ["--broadcast"]):
+        assert main([*words, *more]) == Exit.USAGE
+    assert main(["consume", "rocketmq://127.0.0.1:1", "-t", topic, "-g", "G", "--commit"]) == Exit.REMOTE
 
 
 def test_a_look_without_commit_leaves_the_group_where_it_is(address: str, topic: str) -> None:
