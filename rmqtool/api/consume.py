@@ -244,7 +244,7 @@ class _Run:
         if not isinstance(self.opened, Opened):
             return False
         alike = asked.wanted.is_everything or all(one is asked.wanted for one in consumer.subscriptions.values())
-        whole = asked.members == 1 and self.extent.limit is None and not self.extent.follows
+        whole = asked.members == 1 and not asked.orderly and self.extent.limit is None and not self.extent.follows
         return whole and alike and self.how.get("form") is Form.LINES
 
     def _iter_lines(self) -> Iterator[Event]:

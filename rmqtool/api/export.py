@@ -93,6 +93,7 @@ def write(
     if to is None:
         raise UsageError("missing destination: --to DIR", hint="--plan lists what would be read")
     request = _request(paths, local_path(os.fspath(to)), choice, how)
+    _refuse_spark(how)
     outcome = _run(request, how, work or {})
     unknown = _unknown(request, which) if not outcome.rows and choice.topics else None
     shown = cast("Exported", outcome.as_json(request.directory))
@@ -180,6 +181,14 @@ def _request(paths: tuple[str, ...], to: str, choice: Choice, how: How) -> Reque
         partition_by=partition_by,
         since_last=since_last,
     )
+
+
+def _refuse_spark(how: How) -> None:
+    """Refuse what only Spark takes if the engine is the local one."""
+    if how.get("engine", "spark") == "local":
+        for name in ("master", "conf"):
+            if how.get(name):
+                raise UsageError(f"--{name} is for Spark; --engine local takes none", hint="leave one of them out")
 
 
 def _run(request: Request, how: How, work: Working) -> Outcome:

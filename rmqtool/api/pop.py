@@ -55,10 +55,12 @@ def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> It
 
 def _refuse_others(how: How) -> None:
     others = {"--members": how.get("members", 1) > 1, "--orderly": how.get("orderly", False)}
+    others |= {"--commit": how.get("commit", False)}
     others |= {"--broadcast": how.get("broadcast", False), "--from": how.get("start") is not None}
     for name, is_given in others.items():
         if is_given:
-            raise UsageError(f"--pop takes no {name}", hint="pop keeps one shared offset per queue")
+            hint = "pop always commits" if name == "--commit" else "pop keeps one shared offset per queue"
+            raise UsageError(f"--pop takes no {name}", hint=hint)
 
 
 def _queues(services: Services, wanted: Wanted) -> dict[str, list[int]]:

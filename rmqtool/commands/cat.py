@@ -78,6 +78,7 @@ def _check(group: str | None, which: Which, show: Show) -> None:
     clashes = (
         (which.unread and group is None, "--unread needs a group", "-g GROUP --unread"),
         (group is not None and not which.unread, "-g GROUP alone does not select messages", _UNREAD),
+        (which.count and which.body is not BodyStyle.TEXT, "--count shows no bodies", "leave out --body or --count"),
         (which.body is BodyStyle.RAW and not show.is_for_people, "raw bodies are not rows", "--body base64"),
         (which.body is BodyStyle.RAW and is_terminal, "a terminal shows no raw bodies", "> FILE, or --body hex"),
         (which.body is BodyStyle.HEX and (show.json or show.jsonl), _NO_HEX, "--body base64, or leave out --json"),

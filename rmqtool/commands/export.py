@@ -73,7 +73,7 @@ def export(
     if plan and schema:
         raise UsageError("--plan and --schema exclude each other", hint="--plan lists splits, --schema columns")
     asked = {**scope.asked(), **period.asked(show.tz)}
-    master = writing.master or f"local[{work.jobs or '*'}]"
+    master = writing.master or (f"local[{work.jobs or '*'}]" if writing.engine == "spark" else None)
     how: Any = {**asdict(writing), "mode": mode, "since_last": since_last, "master": master}
     with show.output() as output:
         if schema:

@@ -36,6 +36,8 @@ def topic(
 
     choice = choose_store(words or [], takes_words=True)
     action, name = _wanted(choice.words)
+    if yes and action is not Action.DELETE:
+        raise UsageError(f"--yes has no effect on topic {action}", hint="leave out --yes")
     if action is Action.DELETE and not yes:
         raise Refused(f"this would delete {name} and its queues", hint="run it again with --yes")
     with show.output() as output:

@@ -6,6 +6,7 @@ Upstream: ``MappedFileQueue.doLoad``, ``IndexService.load``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from shlex import quote
@@ -22,6 +23,7 @@ from rmqtool.store.segments import usual_size
 
 _IGNORED = "brokers ignore it"
 _UNLINK = "put what it leads to in its place, or mount it there: only links of the commit log are followed"
+_MOUNT = "mount what it leads to; if it is gone, restore it from a backup"
 # Files with one place each; a directory of that name prevents them.
 _SINGLE_FILES = (
     paths.CHECKPOINT,
@@ -108,7 +110,9 @@ def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
     directory, name = split(path)
     text = f"{path} is not a file of a store" if kind is Kind.FILE else f"{path} is a {kind}"
     if kind is Kind.SYMLINK:
-        return replace(new_finding("ST-LINK", f"{text}; it is not followed", Place(path)), fix=_UNLINK)
+        leads = os.path.exists(store.listing.filesystem.shown(path))
+        text += "; it is not followed" if leads else " to nothing"
+        return replace(new_finding("ST-LINK", text, Place(path)), fix=_UNLINK if leads else _MOUNT)
     if size is not None and kind is Kind.DIRECTORY and paths.parse_segment_name(name) is not None:
         return _in_the_way(path)
     if size is None or (kind is Kind.DIRECTORY and store.version is not Version.V4_9):

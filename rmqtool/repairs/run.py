@@ -243,7 +243,7 @@ def repair(
             raise _other_plan(open_store, request, plan, expected)
         if plan.steps:
             if not plan.allowed:
-                raise _needs_leave(plan, root)
+                raise _needs_leave(plan, root, request)
             plan.undo = _apply(areas, plan, journal)
         plan.applied = True
         # Queues, index and the changed part of the log are read again; the rest of the log is unchanged.
@@ -278,12 +278,14 @@ def _other_plan(open_store: Open, request: Request, plan: Plan, expected: str) -
     )
 
 
-def _needs_leave(plan: Plan, root: str) -> Refused:
+def _needs_leave(plan: Plan, root: str, request: Request) -> Refused:
     risks = ",".join(sorted({step.risk.value for step in plan.steps} - {Risk.DERIVED.value}))
     if risks:
         return Refused(
             f"every step of plan {plan.id} needs --allow; nothing was changed",
-            hint=f"run it again with --allow {risks}",
+            hint=f"run it again with --allow {risks}"
+            if request.parts or request.edit
+            else f"rmqtool repair {quote(root)} --apply --allow {risks}",
         )
     # Only the abort marker is left, and the log was not requested.
     return Refused(

@@ -5,12 +5,14 @@ The model of a broker runs over an overlay of a store, and the difference is the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from shlex import quote
 
 from rmqtool.config import Version
 from rmqtool.errors import NoSpace, StoreError, WriteFailed
-from rmqtool.files.filesystem import Closable, ReadableFileSystem
+from rmqtool.files.filesystem import Closable, Kind, ReadableFileSystem
 from rmqtool.files.overlay import Action, Change, OverlayFileSystem
 from rmqtool.formats import layouts, paths
 from rmqtool.formats.commit_log import Blank, Message, Nothing, check_record, decode_record
@@ -217,8 +219,21 @@ def rehearse(store: Store, *, contents: bool = False) -> Rehearsal:
         raise StoreError("the start of a broker with RocksDB queues is not modelled", file=store.root, hint=_LOOK)
     if any(True for _ in store.listing.of_kind(FileKind.BATCH_CONSUME_QUEUE)):
         raise StoreError("the start of a broker with batch queues is not modelled", file=store.root, hint=_LOOK)
+    _require_log(store)
     settings = StartSettings.of(with_found_settings(store.config, store.listing))
     return Rehearsal(store.filesystem, settings, contents=contents)
+
+
+def _require_log(store: Store) -> None:
+    """Refuse a commit log that is a link to nothing: a rehearsal on an empty log would show every queue deleted."""
+    for stranger in store.listing.strangers:
+        place = store.filesystem.shown(stranger.path)
+        if stranger.kind is Kind.SYMLINK and stranger.path == paths.COMMIT_LOG and not os.path.exists(place):
+            raise StoreError(
+                f"{stranger.path} is a symbolic link to nothing: is its volume mounted?",
+                file=place,
+                hint=f"findmnt --target {quote(place)}",
+            )
 
 
 def assumed(store: Store, outcome: StartOutcome) -> dict[str, object]:

@@ -343,6 +343,17 @@ def test_transcript_of_sql(lab: str, capsysbinary: Capture) -> None:
     )
 
 
+def test_orderly_lines_of_json_have_the_order_of_the_screen(lab: str, capsysbinary: Capture) -> None:
+    shown = {}
+    for form in ("--template", "--jsonl"):
+        words = ["{queueId} {queueOffset}\n"] if form == "--template" else []
+        assert main(["consume", lab, "-t", "T", "-g", "g", "--from", "first", "--orderly", form, *words]) == Exit.DONE
+        shown[form] = capsysbinary.readouterr()[0].decode().splitlines()
+    lines = [json.loads(line) for line in shown["--jsonl"]]
+    assert [f"{line['queueId']} {line['queueOffset']}" for line in lines] == shown["--template"]
+    assert len(lines) > 50
+
+
 def test_transcript_in_order(lab: str) -> None:
     """Two queues, each in its order, at the same time; then one that fails and holds its own queue only."""
     command = 'echo "$RMQ_QUEUE_ID $RMQ_QUEUE_OFFSET"; [ "$RMQ_QUEUE_ID/$RMQ_QUEUE_OFFSET" != 1/23 ]'

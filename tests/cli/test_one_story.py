@@ -32,6 +32,32 @@ def test_a_missing_last_segment_is_a_gap_for_all(
     assert found["CL-GAP", "commitlog/00000000000000196608"] == "error"
 
 
+def test_a_wrong_tags_code_of_the_only_message_is_repaired(writable_store) -> None:
+    """check named it, and repair had no step for it: the screens led in a circle."""
+    root: Path = writable_store("53-broker")
+    queue = root / "consumequeue/%RETRY%G_popclient_T_pop/0/00000000000000000000"
+    due = queue.read_bytes()
+    queue.write_bytes(due[:12] + (77).to_bytes(8, "big") + due[20:])
+    typed = type_words(["check", str(root), "--jsonl"])
+    (found,) = (line for line in map(json.loads, typed.out.splitlines()) if line.get("code") == "CQ-WRONG")
+    assert (found["file"], found["offset"]) == (str(queue.relative_to(root)), 0)
+    assert type_words(["repair", str(root), "--apply"]).status == Exit.DONE
+    assert queue.read_bytes() == due
+
+
+def test_a_log_that_is_a_link_to_nothing_is_not_put_in_its_place(writable_store) -> None:
+    root: Path = writable_store("53-broker")
+    shutil.rmtree(root / "commitlog")
+    (root / "commitlog").symlink_to(root.parent / "unmounted")
+    found = [json.loads(line) for line in type_words(["check", str(root), "--jsonl"]).out.splitlines()]
+    (link,) = (line for line in found if line.get("code") == "ST-LINK")
+    assert link["message"] == "commitlog is a symbolic link to nothing"
+    assert link["fix"] == "mount what it leads to; if it is gone, restore it from a backup"
+    refused = type_words(["recover", str(root)])
+    assert (refused.status, "commitlog is a symbolic link to nothing" in refused.err) == (Exit.NOT_A_STORE, True)
+    assert f"findmnt --target {root}/commitlog" in refused.err
+
+
 @pytest.mark.parametrize("words", [["info"], ["check", "--quick"], ["check"]], ids=" ".join)
 def test_a_misnamed_segment_is_misnamed_for_all(
     words: list[str], writable_store, capsys: pytest.CaptureFixture[str]
@@ -68,11 +94,12 @@ def test_a_repair_that_can_do_no_more_says_so_and_sends_nobody_back(
     root: Path = writable_store("53-broker")
     path = root / "commitlog/00000000000000196608"
     data = bytearray(path.read_bytes())
-    data[25_068:25_108] = bytes(40)  # the end of the properties of the last record: its body is whole
+    data[24_743:24_751] = (5).to_bytes(8, "big")  # the queue offset of the last record, the only one of its queue
     path.write_bytes(data)
     assert main(["repair", str(root)]) == Exit.NO
     shown = capsys.readouterr().out
-    assert "nothing can be repaired here; 1 problem left; what it took cannot be restored from this store" in shown
+    assert "nothing can be repaired here; 1 problem left" in shown
+    assert "the original value cannot be restored" in shown
     assert "Next:" not in shown
 
 

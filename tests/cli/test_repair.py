@@ -406,7 +406,7 @@ def test_the_marker_of_an_unclean_stop_stays_while_the_log_is_not_mended(writabl
     assert (status, shown["error"]["code"], shown["error"]["hint"]) == (
         Exit.REFUSED,
         "refused",
-        "run it again with --allow primary",
+        f"rmqtool repair {root} --apply --allow primary",
     )
     status, shown = run(capsysbinary, "repair", root, "abort", "--apply")
     assert (status, shown["error"]["hint"]) == (Exit.REFUSED, f"rmqtool repair {root} --apply --allow primary")

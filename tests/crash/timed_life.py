@@ -31,6 +31,8 @@ SETTINGS = {
     "mappedFileSizeCommitLog": 1 << 16,
     "mappedFileSizeConsumeQueue": 20 * 1000,
     "mappedFileSizeTimerLog": 52 * 40 + 30,
+    "maxHashSlotNum": 1000,
+    "maxIndexNum": 4000,
     "timerRollWindowSlot": WINDOW,
 }
 # Steps of a life that nobody kills.

@@ -25,7 +25,8 @@ from tests.guards.incidents import segment, spoil
 from tests.guards.typed import at, type_words
 from tests.support.stores import content_digest, unpack
 
-NOW_NS = 1_796_000_000_000_000_000  # later than every message of the stores
+# 2026-11-30 at 04:23: later than every message of the stores, and an hour at which brokers delete.
+NOW_NS = 1_796_012_600_000_000_000
 REFUSALS = (Exit.USAGE, Exit.REFUSED, Exit.OPTIONAL_MISSING)
 
 # Every command takes them, and they change words for people, or how long work takes: in a pair the other one is judged.
@@ -53,6 +54,10 @@ UNTRIED = {
 INSTEAD = {("export", "plan"), ("export", "schema")}
 
 
+# An option that spells what is done without it, and the one that asks for something else: with that it is compared.
+DEFAULTS = {("repair", "bridge"): "--truncate"}
+
+
 class Declared(NamedTuple):
     """An option of a command, as declared."""
 
@@ -72,6 +77,8 @@ class Base(NamedTuple):
     writes: bool = False
     damaged: bool = False
     given: bytes = b""
+    # The line is typed twice, and judged by the second time.
+    again: bool = False
 
 
 def declared(table: Sequence[Entry] = COMMANDS) -> dict[str, dict[str, Declared]]:
@@ -155,18 +162,20 @@ BASES: Mapping[str, Sequence[Base]] = {
         Base("produce {s} --jsonl", writes=True, given=_LINES),
         Base("produce {s} -t New hello", writes=True),
         Base("produce {s} -t T_normal", writes=True, given=b"a line\n" * 40),
+        Base("produce {s} -t New", writes=True, given=b"a line\n"),
     ],
     "tick": [Base("tick {s}", writes=True)],
     "consume": [
         Base("consume {s} -g G_popfifo -t T_popfifo"),
         Base("consume {s} -g G_new -t T_normal", writes=False),
         Base("consume {s} -g G_new -t T_normal --from first --commit", writes=True),
-        Base("consume {s} -g G_pop -t T_pop --pop --from first", writes=True),
+        Base("consume {s} -g G_new -t T_normal --pop", writes=True),
     ],
     "export": [
         Base("export {s} --engine local --to {p}/lake", writes=True),
         Base("export {s} --engine local --to {p}/old", writes=True),
         Base("export {s} --engine local --to {p}/lake", writes=True, damaged=True),
+        Base("export {s} --engine local --to {p}/lake", writes=True, again=True),
         Base("export {s} --plan"),
         Base("export --schema"),
     ],
@@ -176,14 +185,17 @@ BASES: Mapping[str, Sequence[Base]] = {
 NOT_HERE = {"demo": "a tour of all commands", "browse": "a terminal", "serve": "a server", "mirror": "needs a broker"}
 
 _ELSEWHERE = "storePathCommitLog={p}/elsewhere"
+# Before the damage and before the most of the messages; and after that damage.
+_EARLY = "2026-11-18T12:19:24.500Z"
 _MIDDLE = "2026-11-18T12:19:25.600Z"
 # Values by option, and by command and option where a command means something else. Several are tried.
 VALUES: Mapping[str, Sequence[str]] = {
     "credentials": ["keys"],
     "topic": ["T_normal", "T_retry", "T_popfifo"],
+    "produce topic": ["T_normal", "T_retry", "New"],
     "queue": ["1", "0"],
     "group": ["G_popfifo", "G_ok"],
-    "begin": [_MIDDLE, "2027-01-01"],
+    "begin": [_EARLY, _MIDDLE, "2027-01-01"],
     "end": [_MIDDLE, "2026-01-01"],
     "limit": ["1", "0", "1000"],
     "offset": ["-1", "2"],
@@ -191,9 +203,10 @@ VALUES: Mapping[str, Sequence[str]] = {
     "key": ["k4", "retry-9", "popfifo-2"],
     "where": ["price > 12", "region = 'eu'", "price IS NULL"],
     "as": ["4.9", "5.4"],
+    "consume conf": [_ELSEWHERE, "enableLmq=true"],
     "conf": [_ELSEWHERE, "mappedFileSizeCommitLog=131072"],
     "template": [
-        "<{topic}>",
+        "<{topic} {body}>",
         "<{code}>",
         "<{name}>",
         "<{file}>",
@@ -238,14 +251,14 @@ VALUES: Mapping[str, Sequence[str]] = {
     "shard": ["abc"],
     "file": ["{p}/body.txt"],
     "batch": ["2"],
-    "rate": ["400"],
+    "rate": ["400", "20"],
     "delay": ["3"],
-    "at": ["2027-06-01T00:00:00Z"],
+    "at": ["2026-12-01T00:00:00Z"],
     "tx": ["pending", "rollback"],
     "from": ["last", "first", "3"],
     "members": ["2"],
     "invisible": ["90s"],
-    "exec": ["cat >/dev/null"],
+    "exec": ["cat >/dev/null", "false"],
     "timeout": ["1ms", "5m"],
     "mode": ["overwrite", "append"],
     "columns": ["topic,queue_id"],
@@ -262,7 +275,8 @@ def values_of(option: Declared) -> list[list[str]]:
     """Return the words that type an option, one list for each value that is tried."""
     if option.is_flag:
         return [[option.spelled]]
-    values = VALUES.get(option.name) or [one for one in option.choices if (option.name, one) not in _LEFT_OUT]
+    values = VALUES.get(f"{option.command} {option.name}") or VALUES.get(option.name)
+    values = values or [one for one in option.choices if (option.name, one) not in _LEFT_OUT]
     if option.choices and option.name in VALUES:
         values = [value for value in values if value in option.choices] or list(option.choices)
     assert values, f"tests/guards/options.py has no value for {option.command} {option.spelled} {option.metavar}"
@@ -302,8 +316,14 @@ class Bench:
         self._places = {damaged: directory / f"place-{damaged}" for damaged in (False, True)}
         for damaged, place in self._places.items():
             root = unpack("53-broker", place)
+            # Garbage after the end of the log, which only --conf storePathCommitLog makes a part of it.
             (place / "elsewhere").mkdir()
+            (place / "elsewhere" / f"{262144:020d}").write_bytes(b"?" * 65536)
             (place / "body.txt").write_bytes(b"from a file")
+            # What `repair offsets --from-bak` goes back to: in several topics of a group, nothing was consumed.
+            offsets = root / "config/consumerOffset.json"
+            earlier = re.sub(r"(?<=[{,])(\d+):\d+", r"\1:0", offsets.read_text(encoding="utf-8"))
+            offsets.with_name(f"{offsets.name}.bak").write_text(earlier, encoding="utf-8")
             if damaged:
                 spoil(segment(root, 1), 8300, 1)
                 subprocess.run(["rm", "-r", root / "consumequeue/T_retry"], check=True)
@@ -344,7 +364,8 @@ class Bench:
         try:
             line = [_placed(word, place, self._directory) for word in (*base.words.split(), *words)]
             with at(place), _still(place) as counts:
-                typed = type_words(line, base.given)
+                for _ in range(1 + base.again):
+                    typed = type_words(line, base.given)
             files = _files(place) if makes else ()
             return Effect(typed.status, _settled(typed.out, place), _settled(typed.err, place), files, tuple(counts))
         finally:
@@ -428,6 +449,7 @@ def swallowed_in_pair(bench: Bench, bases: Sequence[Base], one: Declared, two: D
     that is refused nothing is swallowed; where one of them alone is refused already, that proves nothing.
     """
     shown = {option.name for option in (one, two) if (option.command, option.name) in INSTEAD}
+    bases = [base for base in bases if not any(f"--{name}" in base.words.split() for _, name in INSTEAD)]
     open_ = {option.name: option for option in (one, two) if option.name not in MANNERS}
     open_ = {name: option for name, option in open_.items() if not shown or name in shown}
     met = False
@@ -444,8 +466,10 @@ def swallowed_in_pair(bench: Bench, bases: Sequence[Base], one: Declared, two: D
                         return []
                     continue
                 met = True
-                for name, other in ((one.name, two.name), (two.name, one.name)):
-                    if name in open_ and _differs(open_[name], both, alone[other]):
+                for name, other, typed in ((one.name, two.name, second), (two.name, one.name, first)):
+                    default = DEFAULTS.get((one.command, name))
+                    without = alone[other] if default is None else bench.effect(base, [default, *typed])
+                    if name in open_ and _differs(open_[name], both, without):
                         del open_[name]
                 if not open_:
                     return []

@@ -26,7 +26,7 @@ _GRAVE = ("warning", "error")
 Row = Mapping[str, Any]
 
 # A name of a file or directory below the store, as sentences hold it.
-_PATH = re.compile(r"[\w%.@-]+(?:/[\w%.@-]*[\w%@-])+|\b(?:checkpoint|abort|lock|timerwheel|commitlog|consumequeue)\b")
+_PATH = re.compile(r"[\w%.@+-]+(?:/[\w%.@+-]*[\w%@-])+|\b(?:checkpoint|abort|lock|timerwheel|commitlog|consumequeue)\b")
 
 # The sentences that end a search: what is gone is said to be gone, or who has to act outside this tool is told how.
 # Each speaks of messages, offsets, keys or a file, and not only of findings that are left.
@@ -58,6 +58,8 @@ class Told:
     quick: list[Row] = field(default_factory=list)
     starts: list[Row] = field(default_factory=list)
     start_errors: list[str] = field(default_factory=list)
+    # What `check --as` finds for the brokers whose start was asked for by version.
+    check_as: dict[str, list[Row]] = field(default_factory=dict)
     plan: Row | None = None
     crashes: list[str] = field(default_factory=list)
     # Queue files of zeros alone: nothing is lost with them.
@@ -83,6 +85,7 @@ def hear(root: Path, versions: Sequence[str | None] = FEWEST_VERSIONS) -> Told:
     told.quick, _ = _findings(quick)
     told.starts = [json_of(start) for start in starts if start.out.strip()]
     told.start_errors = [start.err for start in starts if not start.out.strip()]
+    told.check_as = {v: _findings(type_words(["check", store, "--as", v, "--jsonl"]))[0] for v in versions if v}
     told.plan = json_of(plan)
     told.blank = frozenset(_blank_files(root))
     return told
@@ -109,7 +112,7 @@ def contradictions(told: Told) -> Iterator[str]:
     for name, found in (("check", told.check), ("check --quick", told.quick)):
         yield from _unknown_to(name, found, told)
     for start in told.starts:
-        yield from _start_against_check(start, told.check, told.blank)
+        yield from _start_against_check(start, told.check_as.get(start["as"], told.check), told.blank)
     for error in told.start_errors:
         known = _names(told.check, _paths(error)) or _paths(error) & _paths(told.check_error)
         if "is not modelled" not in error and not known:
@@ -253,16 +256,20 @@ def _short(words: str) -> str:
 
 
 def follow(
-    start: str, type_it: Callable[[str], Typed] = type_line, passes: Callable[[str], bool] | None = None
+    start: str,
+    type_it: Callable[[str], Typed] = type_line,
+    passes: Callable[[str], bool] | None = None,
+    known: Sequence[str] = (),
 ) -> Iterator[str]:
     """Obey the screens from the line ``start`` on; say what is wrong with where they lead.
 
+    ``known`` are stores that the line is about, if it does not name them as an argument.
     ``passes`` tells whether a store is sound in the end; it is `check` unless a test says otherwise.
     """
     sound = passes or _passes
     done: list[Typed] = []
     waiting = [start]
-    stores: list[str] = []
+    stores = [*known]
     while waiting:
         line = waiting.pop(0)
         if line in (typed.line for typed in _since_a_change(done)):

@@ -91,7 +91,7 @@ def judge(make: Callable[[Path], Path], around: Around, place: Path, *, every: b
         )
     for start in ["rmqtool check {store}", *(["rmqtool recover {store}", *fixes] if every else [])]:
         with standing("followed") as root:
-            wrong += story.follow(start.replace("{store}", str(root)))
+            wrong += story.follow(start.replace("{store}", str(root)), known=[str(root)])
     return [words.replace(str(place), "") for words in wrong]
 
 

@@ -121,7 +121,8 @@ class TimerWheel:
 
     def __init__(self, files: DerivedFiles, precision: int) -> None:
         self.changed: dict[int, TimerSlot] = {}
-        self.exists = files.exists(TIMER_WHEEL)
+        # A kill can leave the file without its size. upstream: TimerWheel takes an empty file for a new one.
+        self.exists = files.exists(TIMER_WHEEL) and bool(files.read(TIMER_WHEEL, 1, 0))
         self._files = files
         self._precision = precision
 
@@ -172,6 +173,8 @@ class TimerWheel:
         if not self.changed:
             return
         if not self.exists:
+            if self._files.exists(TIMER_WHEEL):
+                self._files.unlink(TIMER_WHEEL)
             self._files.create(TIMER_WHEEL, WHEEL_SIZE)
             self.exists = True
         for index in sorted(self.changed):

@@ -158,16 +158,21 @@ class QueueCheck:
 
     def _put(self, queue_offset: int, unit: ConsumeQueueUnit) -> None:
         """Write an entry, unless the one on disk is right, and expect the next one."""
-        if not self.lead_to(queue_offset, unit):
+        found = self.read_unit(queue_offset)
+        if found is None or not self._is_right(found, unit):
             self.replace(queue_offset, _UNIT.encode(unit))
         self.claims.place(queue_offset, unit.physical_offset + unit.size)
 
     def lead_to(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
-        """Return whether the entry on disk at a queue offset is the one that the record of ``unit`` is due."""
+        """Return whether the entry on disk at a queue offset leads to the record of ``unit``, with any tags code."""
         found = self.read_unit(queue_offset)
-        return found is not None and (found == unit or (found[:2] == unit[:2] and self._is_right(found, unit)))
+        return found is not None and found[:2] == unit[:2]
 
     def _is_right(self, found: ConsumeQueueUnit, due: ConsumeQueueUnit) -> bool:
+        """Return whether an entry on disk is the one that a record is due."""
+        if found == due or found[:2] != due[:2]:
+            return found == due
+
         from rmqtool.audit.queues import judge_units
         from rmqtool.columns.queues import decode_units
 

@@ -10,7 +10,7 @@ from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage, PutStatus
 from rmqtool.formats import layouts
 from rmqtool.formats.java import LONG_MAX
-from rmqtool.formats.timer import SLOT_SIZE, wheel_slot
+from rmqtool.formats.timer import SLOT_SIZE, WHEEL_SIZE, wheel_slot
 from rmqtool.formats.topics import TIMER_TOPIC
 from tests.support.served import Served
 
@@ -171,6 +171,23 @@ def test_a_slot_that_points_past_the_end_of_the_log_is_made_again(last_pos: int)
     served.put("T", TIMER_DELIVER_MS=str(due), body=b"3")
     served.later(8000)
     assert served.bodies("T") == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_wheel_without_a_size_is_a_new_one() -> None:
+    """A kill between the name of the file and its size leaves this."""
+    served = served_with()
+    served.put("T", TIMER_DELAY_MS="2500", body=b"one")
+    served.later(0)
+    served.services.save()
+    served.services.close()
+    served.setup.files.unlink("timerwheel")
+    served.setup.files.create("timerwheel").close()
+    served.services = served.new_services()
+    assert served.services.waiting()["timer"]["count"] == 1
+    served.later(20_000)
+    assert served.bodies("T") == [b"one"]
+    served.services.save()
+    assert served.setup.files.stat("timerwheel").size == WHEEL_SIZE
 
 
 def test_what_was_not_saved_is_taken_from_the_topic_again() -> None:
