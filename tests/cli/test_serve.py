@@ -108,6 +108,19 @@ def test_a_store_with_a_torn_end_is_recovered_first(writable_store: Callable[[st
     assert checked.returncode == 0, checked.stdout
 
 
+def test_a_store_with_an_empty_last_segment_is_recovered_first(writable_store: Callable[[str], Path]) -> None:
+    """A kill between the creation of a segment and its first size leaves one."""
+    root = writable_store("49-killed")
+    last = max((root / "commitlog").iterdir())
+    empty = last.with_name(f"{int(last.name) + last.stat().st_size:020}")
+    empty.touch()
+    with started(str(root), *FREE) as (process, ready):
+        assert ready["recovered"] is True
+        assert not empty.exists()
+        process.terminate()
+        assert process.wait(30) == 0
+
+
 def test_a_store_with_more_damage_is_refused(writable_store: Callable[[str], Path]) -> None:
     root = writable_store("49-killed")
     first = min((root / "commitlog").iterdir())

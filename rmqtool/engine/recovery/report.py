@@ -52,11 +52,19 @@ class RecoveryReport:
 
     @property
     def loses_only_the_end(self) -> bool:
-        """Whether the recovery only cut off a torn end of the log. Queues and index are made of the log again."""
+        """Whether the recovery only cut off a torn end of the log. Queues and index are made of the log again.
+
+        An empty last segment is deleted: a process that was killed had just created it.
+        """
         if self.misfits or self.missing is not None:
             return False
-        torn = [finding.code for finding in self.findings if finding.code.startswith(("CL-", "ST-"))]
+        of_log = [finding for finding in self.findings if finding.code.startswith(("CL-", "ST-"))]
+        torn = [finding.code for finding in of_log if not (finding.code == "CL-SIZE" and self._deletes(finding.file))]
         return torn in ([], ["CL-TORN"])
+
+    def _deletes(self, path: str | None) -> bool:
+        change = self.changes.get(path or "")
+        return change is not None and change.action == "delete"
 
     def note(self, path: str, action: str) -> None:
         """Record that a file was written. The first action on a file tells most, so later ones do not replace it."""
