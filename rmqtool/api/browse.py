@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.api.store import Store
+from rmqtool.api.store import Place, Store, store_of
 from rmqtool.api.wanted import Json, Working
 from rmqtool.errors import Exit, UsageError, worst
 
@@ -41,13 +41,13 @@ class Report:
         return worst(Exit.DONE if self.summary["complete"] else Exit.SKIPPED)
 
 
-def report(store: Store, redact: str | None = None, work: Working | None = None) -> Report:
+def report(place: Place, redact: str | None = None, work: Working | None = None) -> Report:
     """Read a store for a page. ``redact`` leaves out parts of messages: body, keys, or both."""
     from rmqtool.api.check import checking
     from rmqtool.api.info import glance
     from rmqtool.api.stat import count
 
-    redacted = _parse_redact(redact)
+    redacted, store = _parse_redact(redact), store_of(place)
     info = glance(store).shown
     mapped = count(store, {"as_map": True}, work)
     with checking(store, work) as found:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import tzinfo
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.browse.file_pages import FileAt
 from rmqtool.browse.page import Column, GrowingPage, Link, Page, Row, Scope, line, step_back
@@ -53,7 +54,16 @@ _EVENTS = {
 }
 
 
-def moment(time_ms: int | None, explorer: Explorer) -> str:
+class Viewer(Protocol):
+    """The owner of pages of messages: a store, or a cluster."""
+
+    zone: tzinfo | None
+
+    def to_queue(self, fields: Mapping[str, Any]) -> Link:
+        """Return a link to the place of a message in its queue."""
+
+
+def moment(time_ms: int | None, explorer: Viewer) -> str:
     """Return a time as a table shows it, in the zone of the screen and without the year; nothing for none."""
     return "" if not time_ms else timestamp(time_ms, explorer.zone)[5:19]
 
@@ -67,7 +77,7 @@ def preview(fields: Mapping[str, Any]) -> str:
     return read_body(dict(fields))[: _PREVIEW // 4].hex(" ")
 
 
-def summary_of(fields: Mapping[str, Any], explorer: Explorer) -> tuple[str, ...]:
+def summary_of(fields: Mapping[str, Any], explorer: Viewer) -> tuple[str, ...]:
     """Return the lines for a message under the cursor."""
     place = f"{neutral(fields['topic'])}/{fields['queueId']}@{fields['queueOffset']}"
     stored = f"stored {timestamp(fields['storeTimestamp'], explorer.zone)}, log offset {fields['commitLogOffset']}"
@@ -75,7 +85,7 @@ def summary_of(fields: Mapping[str, Any], explorer: Explorer) -> tuple[str, ...]
     return (f"{place}  {size(fields['storeSize'])}  {named}", stored, preview(fields))
 
 
-def row_of(fields: Mapping[str, Any], explorer: Explorer, link: Link, *, offset: int | None = None) -> Row:
+def row_of(fields: Mapping[str, Any], explorer: Viewer, link: Link, *, offset: int | None = None) -> Row:
     """Return the row of a message for ``MESSAGES`` where ``offset`` is given, else for ``PLACES``."""
     when, keys = moment(fields["storeTimestamp"], explorer), neutral(fields["keys"] or "")
     if offset is not None:
@@ -225,7 +235,7 @@ class MessagePage(GrowingPage):
 
     def __init__(
         self,
-        explorer: Explorer,
+        explorer: Viewer,
         fields: Mapping[str, Any],
         more: Callable[[], Iterator[Row]],
         command: str,
@@ -241,7 +251,7 @@ class MessagePage(GrowingPage):
         return f"log offset {self.fields['commitLogOffset']}" + ("; reading its story …" if self.is_growing() else "")
 
 
-def message_rows(fields: Mapping[str, Any], explorer: Explorer, to_file: Link | None = None) -> Iterator[Row]:
+def message_rows(fields: Mapping[str, Any], explorer: Viewer, to_file: Link | None = None) -> Iterator[Row]:
     """Yield where a message is, and its body."""
     place = f"{neutral(fields['topic'])}/{fields['queueId']}@{fields['queueOffset']}"
     yield line("place", place, link=explorer.to_queue(fields), style="title", details=(place, "Enter shows the queue"))
@@ -255,7 +265,7 @@ def message_rows(fields: Mapping[str, Any], explorer: Explorer, to_file: Link | 
     yield from _body_rows(fields)
 
 
-def further_rows(fields: Mapping[str, Any], explorer: Explorer) -> Iterator[Row]:
+def further_rows(fields: Mapping[str, Any], explorer: Viewer) -> Iterator[Row]:
     """Yield the other fields of a message, and its properties."""
     yield line("message id", fields["offsetMsgId"], style="title")
     yield line("unique key", neutral(fields["uniqKey"] or "-"))
@@ -325,9 +335,7 @@ def _event_row(event: Mapping[str, Any], explorer: Explorer) -> Row:
     return line(event["event"], words, link=explorer.to_message(event["commitLogOffset"]), details=details)
 
 
-def iter_found(
-    events: Iterator[Any], explorer: Explorer, link_of: Callable[[Mapping[str, Any]], Link]
-) -> Iterator[Row]:
+def iter_found(events: Iterator[Any], explorer: Viewer, link_of: Callable[[Mapping[str, Any]], Link]) -> Iterator[Row]:
     """Yield rows of ``PLACES`` for what ``scan`` gives: messages, and damage among them."""
     for event in events:
         if "damage" in event:

@@ -12,8 +12,8 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from rmqtool.browse.cluster_pages import ClusterExplorer, Explorable
 from rmqtool.browse.damage_pages import FindingsPage, findings_page
-from rmqtool.browse.explorer import Explorer
 from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Scope, line
 from rmqtool.browse.panes import TablePane, TreePane
 from rmqtool.browse.store_pages import first_page
@@ -71,11 +71,14 @@ class Browser(App[None]):
     ]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, explorer: Explorable) -> None:
         super().__init__(ansi_color=True)
         self.explorer = explorer
-        self.tree_pane = TreePane(store_tree(explorer))
-        self.table = TablePane(first_page(explorer))
+        if isinstance(explorer, ClusterExplorer):
+            root, first = explorer.tree(), explorer.first()
+        else:
+            root, first = store_tree(explorer), first_page(explorer)
+        self.tree_pane, self.table = TreePane(root), TablePane(first)
         self.past: list[tuple[Page, int, int]] = []
         self.findings: FindingsPage | None = None
         self.asked = ""
@@ -244,9 +247,12 @@ class Browser(App[None]):
 
     def action_damage(self, step: int) -> None:
         """Check, and from then on go to the next or the previous finding."""
-        page, known = self.table.page, self.findings
+        page, known, explorer = self.table.page, self.findings, self.explorer
+        if isinstance(explorer, ClusterExplorer):
+            self.open_link(explorer.damage)
+            return
         if known is None or (page.scope.topic is not None and known.scope.topic not in (None, page.scope.topic)):
-            self.open_link(lambda: findings_page(self.explorer, Scope(page.scope.topic)))
+            self.open_link(lambda: findings_page(explorer, Scope(page.scope.topic)))
             return
         row = known.step(step)
         if row is None or row.link is None:
@@ -269,7 +275,7 @@ class Browser(App[None]):
         )
 
 
-def browse(explorer: Explorer) -> None:
+def browse(explorer: Explorable) -> None:
     """Run the application until the user quits."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_EVERY)

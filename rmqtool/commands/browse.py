@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.commands.options import AsBroker, Store, Zone, refuse_idle
+from rmqtool.commands.options import BrokerOrCluster, Store, Zone, refuse_idle
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, OptionalMissing, UsageError
 from rmqtool.times import parse_zone
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import tzinfo
 
-    from rmqtool.browse.explorer import Explorer
+    from rmqtool.api.store import Place
+    from rmqtool.browse.cluster_pages import Explorable
 
 
 def browse(
@@ -30,7 +31,7 @@ def browse(
     redact: Annotated[
         str | None, typer.Option("--redact", metavar="body,keys", help="Leave bodies, keys or both out of the page.")
     ] = None,
-    broker: AsBroker,
+    broker: BrokerOrCluster,
     tz: Zone = "local",
 ) -> Exit:
     """See a store in a terminal: a tree of its parts, tables of messages, and files as bytes with names.
@@ -45,10 +46,8 @@ def browse(
     if html is not None:
         return _write_page(broker, path, html, redact, zone)
     refuse_idle("browse without --html", {"--redact": redact}, "it leaves bodies and keys out of the page")
-    run = _load()
-    from rmqtool.browse.explorer import Explorer
-
-    explorer = Explorer(broker.store(path), zone)
+    run, explore = _load()
+    explorer = explore(broker.place(path), zone)
     try:
         _require_terminal(path)
         run(explorer)
@@ -57,7 +56,7 @@ def browse(
     return Exit.DONE
 
 
-def _write_page(broker: AsBroker, path: str, target: str, redact: str | None, zone: tzinfo | None) -> Exit:
+def _write_page(broker: BrokerOrCluster, path: str, target: str, redact: str | None, zone: tzinfo | None) -> Exit:
     from rmqtool import __version__
     from rmqtool.api.browse import report
     from rmqtool.render.page_file import write_page
@@ -66,7 +65,7 @@ def _write_page(broker: AsBroker, path: str, target: str, redact: str | None, zo
     file = os.path.join(target, "index.html") if os.path.isdir(target) or target.endswith("/") else target
     if os.path.realpath(file).startswith(os.path.realpath(path) + os.sep):
         raise UsageError(f"{file} is in the store, where browse writes nothing", hint="name a file outside it")
-    made = report(broker.store(path), redact)
+    made = report(broker.place(path), redact)
     if target.endswith("/"):
         os.makedirs(target, exist_ok=True)
     write_page(file, store_page(made, __version__, zone), "--html")
@@ -78,11 +77,12 @@ def _require_terminal(path: str) -> None:
         raise UsageError("browse needs a terminal for input and output", hint=f"rmqtool info {quote(path)}")
 
 
-def _load() -> Callable[[Explorer], None]:
+def _load() -> tuple[Callable[[Explorable], None], Callable[[Place, tzinfo | None], Explorable]]:
     try:
+        from rmqtool.browse.cluster_pages import explore
         from rmqtool.browse.screen import browse as run
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] != "textual":
             raise
         raise OptionalMissing("browse needs the extra browse", hint="pip install 'rmqtool[browse]'") from None
-    return run
+    return run, explore

@@ -147,6 +147,8 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--redact',), 'Leave bodies, keys or both out of the page.', 'any'),
         (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),
         (('--conf',), 'Override a setting of broker.conf; repeatable.', 'any'),
+        (('--credentials',), 'Keys for a live cluster: accessKey=, secretKey=.', 'file'),
+        (('--tls',), 'Speak TLS with a live cluster.', ''),
         (('--tz',), 'Time zone: local, UTC, +08:00 or a name.', 'any'),
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),

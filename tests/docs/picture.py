@@ -5,15 +5,18 @@ from __future__ import annotations
 import html
 import io
 import re
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from tests.docs.screens import run_example
+from tests.support.browsed import Typist, at_screen, make_shop, masked
 from tools.manual.examples import Example
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "check.svg"
+BROWSE_PICTURE = PICTURE.with_name("browse.svg")
 SHOWN = "rmqtool check store"
 _EXAMPLE = Example("", f"{SHOWN} --color always", "53-broker", "flip")
 _COLUMNS = 80
@@ -48,11 +51,11 @@ def run_lines() -> list[str]:
     return [f"$ {SHOWN}", *run_example(_EXAMPLE).lines]
 
 
-def draw(lines: list[str]) -> str:
+def draw(lines: list[str], name: str = "check") -> str:
     """Return the picture of a terminal with these lines."""
     console = Console(file=io.StringIO(), record=True, width=_COLUMNS, force_terminal=True, legacy_windows=False)
     console.print(Text.from_ansi("\n".join(lines)), soft_wrap=True)
-    return console.export_svg(title="rmqtool", code_format=_TEMPLATE, unique_id="check")
+    return console.export_svg(title="rmqtool", code_format=_TEMPLATE, unique_id=name)
 
 
 def words_of(picture: str) -> list[str]:
@@ -70,8 +73,22 @@ def plain(lines: list[str]) -> list[str]:
     return [line for line in bare if line]
 
 
+def browse_lines() -> list[str]:
+    """Return the screen of ``browse`` on a sample store, with ANSI colours: an order with its story."""
+
+    async def play(typist: Typist) -> None:
+        await typist.keys("slash")
+        await typist.text("order-4711")
+        await typist.keys("enter")
+
+    with tempfile.TemporaryDirectory() as home:
+        coloured: list[str] = []
+        at_screen(make_shop(Path(home) / "store"), play, coloured=coloured)
+    return [masked(line) for line in coloured]
+
+
 def write_picture() -> None:
-    """Write the picture, unless it already shows what the command prints today."""
-    lines = run_lines()
-    if not PICTURE.exists() or words_of(PICTURE.read_text(encoding="utf-8")) != plain(lines):
-        PICTURE.write_text(draw(lines), encoding="utf-8")
+    """Write the pictures, unless they already show what the commands print today."""
+    for path, lines in ((PICTURE, run_lines()), (BROWSE_PICTURE, browse_lines())):
+        if not path.exists() or words_of(path.read_text(encoding="utf-8")) != plain(lines):
+            path.write_text(draw(lines, path.stem), encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli import command_tree
-from tests.docs.picture import PICTURE, draw, plain, run_lines, words_of
+from tests.docs.picture import BROWSE_PICTURE, PICTURE, browse_lines, draw, plain, run_lines, words_of
 from tests.docs.test_manual import shown
 from tests.docs.tour import (
     CHINESE_RECIPES,
@@ -42,6 +42,13 @@ def test_the_picture_shows_what_the_command_prints() -> None:
     assert words_of(PICTURE.read_text(encoding="utf-8")) == plain(lines), "run `make docs`"
     assert words_of(draw([*lines, "another line"])) != plain(lines)
     assert f"({PICTURE.relative_to(ROOT).as_posix()})" in TOUR.read_text(encoding="utf-8")
+
+
+def test_the_picture_of_browse_shows_its_screen() -> None:
+    lines = browse_lines()
+    assert any("now stored" in line for line in plain(lines))
+    assert words_of(BROWSE_PICTURE.read_text(encoding="utf-8")) == plain(lines), "run `make docs`"
+    assert f"({BROWSE_PICTURE.relative_to(ROOT).as_posix()})" in TOUR.read_text(encoding="utf-8")
 
 
 def test_the_chinese_tour_is_the_same_one() -> None:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from rich.color import ColorSystem
+
 from rmqtool.api.init import init
 from rmqtool.api.store import Store, opened
 from rmqtool.api.topic import topic
@@ -85,6 +87,17 @@ class Typist:
         strips = self.app.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
+    def ansi_lines(self) -> list[str]:
+        """Return the lines of the screen with colours, as a terminal gets them."""
+        strips = self.app.screen._compositor.render_strips()
+        return [
+            "".join(
+                one.style.render(one.text, color_system=ColorSystem.STANDARD) if one.style else one.text
+                for one in strip
+            )
+            for strip in strips
+        ]
+
     async def keys(self, *keys: str) -> None:
         """Press keys, and wait until the page has been read."""
         await self.pilot.press(*keys)
@@ -104,8 +117,13 @@ class Typist:
         await self.pilot.pause(0.15)
 
 
-def at_screen(root: Path, play: Callable[[Typist], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> str:
-    """Run the application on a store, let ``play`` type, and return the last screen."""
+def at_screen(
+    root: Path,
+    play: Callable[[Typist], Awaitable[None]],
+    size: tuple[int, int] = (80, 24),
+    coloured: list[str] | None = None,
+) -> str:
+    """Run the application on a store, let ``play`` type, and return the last screen; ``coloured`` gets it in ANSI."""
     from rmqtool.browse.screen import Browser
 
     async def run() -> str:
@@ -116,6 +134,8 @@ def at_screen(root: Path, play: Callable[[Typist], Awaitable[None]], size: tuple
                 typist = Typist(app, pilot)
                 await typist.settled()
                 await play(typist)
+                if coloured is not None:
+                    coloured.extend(typist.ansi_lines())
                 return typist.screen()
         finally:
             explorer.close()
