@@ -169,6 +169,7 @@ BASES: Mapping[str, Sequence[Base]] = {
         Base("consume {s} -g G_popfifo -t T_popfifo"),
         Base("consume {s} -g G_new -t T_normal", writes=False),
         Base("consume {s} -g G_new -t T_normal --from first --commit", writes=True),
+        Base("consume {s} -g G_new -t T_normal --commit", writes=True),
         Base("consume {s} -g G_new -t T_normal --pop", writes=True),
     ],
     "export": [

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
+from rmqtool.cli import command_tree
+from rmqtool.commands.table import COMMANDS, Panel
 from rmqtool.errors import Exit
 from tests.guards import surroundings
 from tests.guards.incidents import put, segment, spoil
@@ -241,12 +243,47 @@ WRITERS: dict[str, Writer] = {
         _occupied("taken"),
         locked=Exit.DONE,
     ),
+    "export --since-last": Writer(
+        lambda root: ["export", root, "--engine", "local", "--to", _beside(root, "lake"), "--since-last"],
+        [
+            (
+                lambda root: ["export", root, "--engine", "local", "--to", _beside(root, "taken"), "--since-last"],
+                Exit.REFUSED,
+            ),
+        ],
+        _occupied("taken"),
+        locked=Exit.DONE,
+    ),
+    "consume --pop": Writer(
+        lambda root: ["consume", root, "-g", "G_new", "-t", "T_normal", "--pop", "-n", "3"],
+        [(lambda root: ["consume", root, "-g", "G_new", "-t", "T_normal", "--pop", "--commit"], Exit.USAGE)],
+    ),
     "check --report": Writer(
         lambda root: ["check", root, "--report", _beside(root, "report.html")],
         [(lambda root: ["check", root, "--report", _beside(root, "report.txt")], Exit.USAGE)],
         locked=Exit.DONE,
     ),
 }
+
+
+# Commands of these panels write, but for a tour that makes a store of its own and the pages of the manual.
+_WRITING_PANELS, _NO_WRITERS = (Panel.FIX, Panel.USE), {"demo", "man"}
+# The actions of a command that only look.
+_LOOKS = {"list", "show"}
+
+
+def test_every_command_that_writes_meets_every_surrounding() -> None:
+    """The commands and their actions come from their declarations."""
+    writing = {entry.name for entry in COMMANDS if entry.panel in _WRITING_PANELS} - _NO_WRITERS
+    command_group = command_tree(COMMANDS)
+    for name in ("topic", "group"):
+        command = command_group.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        actions = next(word for param in command.params if "|" in (word := param.metavar or ""))
+        actions = next(word for word in actions.split() if "|" in word)
+        writing = writing - {name} | {f"{name} {action}" for action in actions.split("|") if action not in _LOOKS}
+    covered = {" ".join(words[:count]) for words in map(str.split, WRITERS) for count in (1, 2)}
+    assert writing - covered == set()
 
 
 def digest(place: Path) -> dict[str, str]:
