@@ -28,6 +28,7 @@ NAME = "rmqtool"
 _DEBUG = "--debug"
 # Words that are less alike than this are different words.
 _ALIKE = 0.65
+_EXTRA = "Got unexpected extra argument(s) "
 _COMPLETION = frozenset({"--show-completion", "--install-completion"})
 _DEBUG_HELP = "Show the traceback of an unexpected error."
 _EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
@@ -257,15 +258,24 @@ def _usage_error(error: TyperException, path: str, words: list[str]) -> UsageErr
         hint = f"did you mean {near[0]}?" if near else f"{path} --help"
         return UsageError(f"{path.removeprefix(NAME + ' ')} has no option {option}", hint=hint)
     message = error.format_message().rstrip(".")
+    if message.startswith(_EXTRA):
+        words_too_many = message.removeprefix(_EXTRA).strip("()")
+        meant = f"for a topic: -t {words_too_many.split()[0]}" if "-t" in _options_of(error) else f"{path} --help"
+        return UsageError(f"one word too many: {words_too_many}", hint=meant)
     return UsageError(message[:1].lower() + message[1:], hint=f"{path} --help")
+
+
+def _options_of(error: TyperException) -> set[str]:
+    """Return the options of the command that was typed."""
+    context = getattr(error, "ctx", None)
+    return {name for parameter in context.command.params for name in parameter.opts} if context is not None else set()
 
 
 def _meant(error: TyperException, option: str) -> list[str]:
     """Return the options of the command with another name elsewhere, or with a similar spelling."""
     from difflib import SequenceMatcher
 
-    context = getattr(error, "ctx", None)
-    known = {name for parameter in context.command.params for name in parameter.opts} if context is not None else set()
+    known = _options_of(error)
     others = [name for name in OTHER_OPTIONS.get(option, ()) if name in known]
     spelled = option.lstrip("-")
     possible = getattr(error, "possibilities", None) or ()
@@ -275,8 +285,7 @@ def _meant(error: TyperException, option: str) -> list[str]:
 
 def _with_two_dashes(error: TyperException, option: str, words: list[str]) -> list[str]:
     """Return the options that were typed with one dash: ``-apply`` is read as ``-a`` and more letters."""
-    context = getattr(error, "ctx", None)
-    known = {name for parameter in context.command.params for name in parameter.opts} if context is not None else set()
+    known = _options_of(error)
     return [f"-{word}" for word in words if word.startswith(option) and f"-{word}" in known]
 
 

@@ -274,7 +274,7 @@ class _Run:
                 return
         yield None
         reached.finish()
-        yield from self._nothing_words(consumed)
+        yield from self._closing_words(consumed)
         self.found.status = Exit.SKIPPED if damages else Exit.DONE
 
     def _reach(self, reached: ReachedProgress, end: int) -> Iterator[None]:
@@ -300,15 +300,19 @@ class _Run:
             yield None
         lost = list(_lost_words(self.opened.consumer))
         yield from lost
-        yield from self._nothing_words(consumed)
+        yield from self._closing_words(consumed)
         self.found.status = Exit.SKIPPED if damages or lost else Exit.DONE
         self._end(consumed)
 
-    def _nothing_words(self, consumed: int) -> Iterator[str]:
-        """Yield the text for a group that got no message: where it is."""
-        group, store = self.opened.asked.group, quote(self.opened.where)
-        if not consumed and group:
-            yield f"no new messages for {group}; its offsets: rmqtool info {store} groups -g {quote(group)}"
+    def _closing_words(self, consumed: int) -> Iterator[str]:
+        """Yield for whom the messages were and whether they are committed; without messages, where the group is."""
+        asked, store = self.opened.asked, quote(self.opened.where)
+        if consumed and not self.how.get("shows"):
+            messages = f"{consumed} message{'' if consumed == 1 else 's'}"
+            whose = f"for {asked.group}" if asked.group else "for no group (-g names one)"
+            yield f"{messages} {whose}; " + ("committed" if asked.keeps else "nothing is committed without --commit")
+        elif not consumed and asked.group:
+            yield f"no new messages for {asked.group}; its offsets: rmqtool info {store} groups -g {quote(asked.group)}"
         elif not consumed:
             yield "no messages"
 

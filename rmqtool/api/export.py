@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, cast
 
 from rmqtool.api.wanted import WHERE, Json, Said, Where, Working, effort_of, require_known, unknown_places, wanted_of
-from rmqtool.errors import Exit, OptionalMissing, UsageError, worst
+from rmqtool.errors import Exit, OptionalMissing, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Exported
@@ -46,15 +47,13 @@ class Written(NamedTuple):
 
     shown: Exported
     notes: list[str]
-    unknown: Said | None
     on_corrupt: str
     is_damaged: bool
 
     @property
     def status(self) -> Exit:
         """Return the exit status of the command."""
-        unknown = Exit.DONE if self.unknown is None else self.unknown.status
-        return worst(Exit.SKIPPED if self.is_damaged else Exit.DONE, unknown)
+        return Exit.SKIPPED if self.is_damaged else Exit.DONE
 
 
 class Splits(NamedTuple):
@@ -94,10 +93,12 @@ def write(
         raise UsageError("missing destination: --to DIR", hint="--plan lists what would be read")
     request = _request(paths, local_path(os.fspath(to)), choice, how)
     _refuse_spark(how)
+    if choice.topics:
+        unknown = _unknown(request, which)
+        request = replace(request, unknown=None if unknown is None else unknown.text)
     outcome = _run(request, how, work or {})
-    unknown = _unknown(request, which) if not outcome.rows and choice.topics else None
     shown = cast("Exported", outcome.as_json(request.directory))
-    return Written(shown, outcome.notes, unknown, choice.on_corrupt.value, bool(outcome.damages))
+    return Written(shown, outcome.notes, choice.on_corrupt.value, bool(outcome.damages))
 
 
 def columns(how: How | None = None) -> list[dict[str, str]]:
@@ -226,7 +227,7 @@ def _split_rows(sources: list[Any]) -> Iterator[Json]:
 
 
 def _unknown(request: Request, which: Where) -> Said | None:
-    """Return a note about wanted topics that no store has, if no message was found."""
+    """Return a note about wanted topics that no store has."""
     from contextlib import ExitStack
 
     from rmqtool.filters.wanted import want

@@ -199,7 +199,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('recover', "Rehearse a broker's next start: what it would delete.", ('store',), (
+    ('recover', "Rehearse a broker's next start; only --apply writes.", ('store',), (
         (('--to',), 'Write the store as that broker would leave it to a new directory.', 'file'),
         (('--apply',), "Recover the store with rmqtool's own rules, which keep all valid messages.", ''),
         (('--progress',), 'Show progress on stderr.', 'auto|always|never'),
@@ -360,7 +360,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('tick', 'Deliver and expire what is due now.', ('store',), (
+    ('tick', 'Deliver what is due now; with --expire, delete old segments.', ('store',), (
         (('--expire',), 'Delete expired segments, and more if the disk is full.', ''),
         (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),
         (('--conf',), 'Override a setting of broker.conf; repeatable.', 'any'),

@@ -110,11 +110,8 @@ def _list_splits(output: Output, paths: tuple[str, ...], how: Any, asked: Any) -
 
 def _show(output: Output, written: Written) -> Exit:
     from rmqtool.render.export import outcome_lines
-    from rmqtool.render.text import neutral
 
     for text in written.notes:
         output.note(text)
     output.single(written.shown, outcome_lines(written.shown, written.on_corrupt))
-    if written.unknown is not None:
-        output.note(neutral(written.unknown.text))
     return written.status

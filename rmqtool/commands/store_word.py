@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from shlex import quote
 from typing import NamedTuple
 
+from typer._click.globals import get_current_context
+
 from rmqtool.errors import UsageError
 
 VARIABLE = "RMQTOOL_STORE"
@@ -41,6 +43,11 @@ def choose_store(
     is written as one (``./x``); else it is the command's own and STORE is the default. If a command takes only certain
     words, ``takes_words``, no other word is its own.
     """
+    if not isinstance(takes_words, bool) and len(words) > 1 and words[0] in takes_words and not exists(words[0]):
+        typed = get_current_context(silent=True)
+        command = "rmqtool COMMAND" if typed is None else typed.command_path
+        right = " ".join([command, quote(words[1]), words[0], *map(quote, words[2:])])
+        raise UsageError(f'"{words[0]}" is not a store: STORE comes first', hint=right)
     takes_it = takes_words if isinstance(takes_words, bool) else len(words) != 1 or words[0] in takes_words
     choice = _choose(words, takes_it, environment, exists)
     _chosen.set(choice.store)
@@ -52,10 +59,10 @@ def keep_private(stores: Iterable[str]) -> None:
     """Give files that this command makes no more permissions than the stores have.
 
     If a store's directory, or the first file of its log, is closed to group or others, so are the new files.
-    Hints name a store that is the only one.
+    Hints name the first of several stores: a command with STORE in it cannot be typed.
     """
     listed = list(stores)
-    if len(listed) == 1:
+    if listed:
         _chosen.set(listed[0])
     for store in listed:
         for path in (store, *_first_segment(store)):

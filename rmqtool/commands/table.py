@@ -43,7 +43,7 @@ COMMANDS: tuple[Entry, ...] = (
         "recover",
         "rmqtool.commands.recover:recover",
         Panel.FIX,
-        "Rehearse a broker's next start: what it would delete.",
+        "Rehearse a broker's next start; only --apply writes.",
     ),
     Entry("repair", "rmqtool.commands.repair:repair", Panel.FIX, "Repair a store: plan, apply, undo."),
     Entry("copy", "rmqtool.commands.copy:copy", Panel.FIX, "Salvage, split, merge or purge stores into a new store."),
@@ -51,7 +51,9 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),
     Entry("group", "rmqtool.commands.group:group", Panel.USE, "List, create, alter or delete consumer groups."),
     Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages as a broker would."),
-    Entry("tick", "rmqtool.commands.tick:tick", Panel.USE, "Deliver and expire what is due now."),
+    Entry(
+        "tick", "rmqtool.commands.tick:tick", Panel.USE, "Deliver what is due now; with --expire, delete old segments."
+    ),
     Entry("consume", "rmqtool.commands.consume:consume", Panel.USE, "Read messages as a consumer group."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Export messages as Parquet, with or without Spark."),
     Entry("serve", "rmqtool.commands.serve:serve", Panel.NETWORK, "Serve a store to RocketMQ clients."),

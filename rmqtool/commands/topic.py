@@ -34,7 +34,7 @@ def topic(
     from rmqtool.api.topic import topic as act
     from rmqtool.render.overview import topic_screen
 
-    choice = choose_store(words or [], takes_words=True)
+    choice = choose_store(words or [], takes_words=list(Action))
     action, name = _wanted(choice.words)
     if yes and action is not Action.DELETE:
         raise UsageError(f"--yes has no effect on topic {action}", hint="leave out --yes")

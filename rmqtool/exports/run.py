@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rmqtool import __version__
 from rmqtool.columns.batches import SCHEMA_VERSION
-from rmqtool.errors import NoSpace, Refused, StoreError, UsageError
+from rmqtool.errors import NoSpace, NotFound, Refused, StoreError, UsageError
 from rmqtool.exports.choice import Choice, OnCorrupt
 from rmqtool.exports.manifest import Manifest, Progress
 from rmqtool.exports.parquet import PartFile, PartitionBy, open_writer, writing
@@ -60,6 +60,8 @@ class Request:
     mode: Mode = Mode.ERROR
     partition_by: tuple[PartitionBy, ...] = ()
     since_last: bool = False
+    # Why nothing can match: the text for topics that no store has.
+    unknown: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the part of the request that the manifest records."""
@@ -130,6 +132,9 @@ def run_export(request: Request, engine: Engine) -> Outcome:
             for job, answers in zip(jobs, running, strict=True):
                 with closing(answers):
                     collected.take(job, answers)
+        if request.unknown is not None and not collected.outcome.rows:
+            what, _, topics = request.unknown.partition(". ")
+            raise NotFound(f"{what}; nothing was written", hint=topics or None)
         return collected.commit()
 
 

@@ -35,7 +35,7 @@ def message_lines(output: Output, shown: Mapping[str, Any], flags: str, style: s
     yield from _hanging(output, [*ids, *([] if flags == "none" else [f"flags {flags}"])], _INDENT)
     pairs = [f"{name}={value}" for name, value in shown["properties"].items() if name not in _SHOWN_ELSEWHERE]
     if pairs:
-        yield from _hanging(output, [text.neutral(pair) for pair in pairs], _INDENT)
+        yield from _hanging(output, ["properties", *map(text.neutral, pairs)], _INDENT)
     yield from (_INDENT + line for line in _body_lines(shown, style))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -20,10 +20,10 @@ MESSAGES = (
     Column("keys", "keys", cut=Cut.END),
 )
 EVENTS = (
-    Column("timestamp", "time", Kind.TIME),
+    Column("time", "time"),
     Column("event", "event"),
     Column("place", "queue @ offset", cut=Cut.MIDDLE),
-    Column("about", "", cut=Cut.END),
+    Column("about", "more"),
 )
 POSITIONS = (
     Column("group", "group", cut=Cut.MIDDLE),
@@ -34,6 +34,8 @@ POSITIONS = (
 _MOST_LISTED = 100
 _BODY = 400
 _LABEL = 10
+# A time on the screen is a day, a time of day and a zone.
+_TIME_PARTS = 3
 _SOURCES = {"index": "the index", "queue": "its queue", "log": "its physical offset", "scan": "a search of the log"}
 
 
@@ -108,7 +110,7 @@ def _body_words(shown: Mapping[str, Any]) -> str:
         return "empty"
     codec = f" from {text.size(shown['storedBodyLength'])} {shown['bodyCodec']}" if shown["bodyCodec"] else ""
     if shown["bodyEncoding"] == "base64":
-        return f"{text.size(shown['bodyLength'])}{codec}, no text"
+        return f"{text.size(shown['bodyLength'])}{codec}, binary"
     return f"{text.size(shown['bodyLength'])}{codec}: " + text.cut(shown["body"], _BODY)
 
 
@@ -157,9 +159,14 @@ def _story_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
     events = iter(head.get("history", []))
     for story in head.get("stories", []):
         rows = [_event_row(event) for event in islice(events, story["events"])]
+        times = [row["timestamp"] if row["timestamp"] is None else output.time(row["timestamp"]) for row in rows]
+        common, short = _short_times(times)
+        rows = [{**row, "time": time} for row, time in zip(rows, short, strict=True)]
         yield ""
         name = text.neutral(story["uniqKey"] or "a message without a unique key")
         yield output.paint(f"{name}: {story['state']}", "title")
+        if common:
+            yield f"on {common}:"
         yield from output.table_lines(rows, EVENTS)
         positions = [
             {**position, "place": _place(position), "status": "consumed" if position["passed"] else "pending"}
@@ -176,7 +183,7 @@ def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
         since = event["popTimestamp"] if event["timestamp"] is None else event["timestamp"]
         span = text.duration(event["dueTimestamp"] - since)
         about.append(f"{'for' if event['event'] in ('popped', 'renewed') else 'due after'} {span}")
-    if event.get("level"):
+    if event.get("level") and not event.get("dueTimestamp"):
         about.append(f"level {event['level']}")
     if event.get("for"):
         about.append(f"to {event['for']}")
@@ -188,7 +195,17 @@ def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
         about.append(f"of half message {event['halfQueueOffset']}")
     if "heeded" in event:
         about.append("used by the broker" if event["heeded"] else "ignored by the broker")
-    return {**event, "place": _place(event), "about": ", ".join(about)}
+    # A blank rather than a dash: no value is missing here.
+    return {**event, "place": _place(event), "about": ", ".join(about) or " "}
+
+
+def _short_times(times: Sequence[str | None]) -> tuple[str, list[str | None]]:
+    """Return the day and zone that all times share, and the times without them; "" where they do not share both."""
+    parts = [time.split(" ") for time in times if time is not None]
+    days = {(part[0], part[-1]) for part in parts if len(part) == _TIME_PARTS}
+    if len(days) != 1 or any(len(part) != _TIME_PARTS for part in parts):
+        return "", list(times)
+    return " ".join(days.pop()), [None if time is None else time.split(" ")[1] for time in times]
 
 
 def decoded_lines(output: Output, query: str, decoded: Mapping[str, Any]) -> Iterator[str]:

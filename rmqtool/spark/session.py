@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -126,13 +127,16 @@ _OURS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# Of a module that Spark imports for its own tests; nothing here depends on the version of pandas.
+_ABOUT_PANDAS = "PySpark does not yet fully support pandas"
 _EXECUTORS_PYTHON = "spark.pyspark.python"
 _WORKER_NEEDS = "rmqtool, pyarrow, numpy"
 _CHECK_TIME = 60
 
 
 def require_pyspark() -> None:
-    """Raise OptionalMissing if PySpark is not installed."""
+    """Raise OptionalMissing if PySpark is not installed; keep a warning of it about pandas off the screen."""
+    warnings.filterwarnings("ignore", _ABOUT_PANDAS, FutureWarning)
     try:
         import pyspark  # noqa: F401
     except ImportError as error:

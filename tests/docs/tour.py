@@ -23,6 +23,9 @@ _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 # Output that differs each time: times, ids that contain them, durations, names of plans.
 _OTHER_EACH_TIME = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d"), "<time>"),
+    # The history of a message names the day once, and the time of each event.
+    (re.compile(r"^on \d{4}-\d\d-\d\d [+-]\d\d:\d\d:$", re.MULTILINE), "on <day>:"),
+    (re.compile(r"^\d\d:\d\d:\d\d\.\d{3}(?=  )", re.MULTILINE), "<hour>"),
     (re.compile(r"\b[0-9A-F]{32}\b"), "<id>"),
     (re.compile(r"\b[0-9a-f]{12}\b"), "<plan>"),
     (re.compile(r"(?<= in )\d+(\.\d+)? m?s\b"), "<span>"),

@@ -61,7 +61,7 @@ def root_page(group: Any) -> Page:
     ]
     options = tuple((_bold(option.names), (option.help,)) for option in iter_options(group))
     variables = tuple((f"`{name}`", (text,)) for name, text in texts.ENVIRONMENT.items())
-    statuses = tuple((f"`{status.value}`", (text,)) for status, text in texts.EXIT_MEANINGS.items())
+    statuses = tuple((f"`{status.value}`", (text,)) for status, text in sorted(texts.EXIT_MEANINGS.items()))
     order = ", ".join(str(status.value) for status in errors.PRECEDENCE)
     sections = (
         Section("Synopsis", (Text(f"`{NAME}` COMMAND STORE [ARGS]... [OPTIONS]"),)),

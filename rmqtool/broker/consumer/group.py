@@ -232,7 +232,7 @@ def _topics_of(group: str, known: Known) -> list[str]:
     found = sorted({topic for topic, name in known.progressed if name == group and topic != retry})
     if not found:
         groups = sorted({name for _, name in known.progressed})
-        raise _unknown("group", group, groups, "name a topic with -t to start a new group")
+        raise _unknown("group", group, groups, "rmqtool info STORE groups lists the groups; -t TOPIC starts a new one")
     return found
 
 
