@@ -37,7 +37,7 @@ class SystemClock:
 
     @property
     def zone(self) -> tzinfo:
-        """The machine's time zone, or UTC."""
+        """The machine's present difference from UTC; it does not follow a change to summer time."""
         return datetime.now(UTC).astimezone().tzinfo or UTC
 
 

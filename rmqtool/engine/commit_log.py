@@ -93,6 +93,7 @@ class CommitLog:
         # fits.
         self.last_end = -1
         self._current: WritableFile | None = None
+        # The base offset of the current segment, or of the one that will be created first.
         self._base = tail.offset - tail.offset % segment_size
         # Files with bytes that are not forced yet, by base offset.
         self._unsynced: dict[int, WritableFile] = {}
@@ -120,7 +121,7 @@ class CommitLog:
         return self.segment_size - BLANK_SIZE
 
     def append(self, data: bytes | bytearray, store_timestamp: int) -> None:
-        """Append bytes that fit; ``commit`` writes them to the file."""
+        """Append bytes that fit into the current segment (see ``place``); ``commit`` writes them to the file."""
         self._pending.append(data)
         self.wrote_offset += len(data)
         self.store_timestamp = store_timestamp
@@ -224,12 +225,15 @@ class CommitLog:
             made.directory.filesystem.fsync_dir(made.directory.path)
 
     def begin_at(self, physical_offset: int) -> None:
-        """Make the first segment of an empty log begin at an offset."""
+        """Make the first segment of an empty log begin at an offset, a multiple of the segment size."""
         assert self._current is None, "the log has begun already"
         self.wrote_offset = self.committed_offset = self.flushed_offset = self._base = physical_offset
 
     def clear_next(self) -> None:
-        """Write zeros after the last record, so that a start does not take old bytes there for a record."""
+        """Write zeros, durably, where the next record begins: a start would take old bytes there for a record.
+
+        Does nothing if there is no room for a blank record, or if bytes wait for ``commit``.
+        """
         if self._current is not None and self.room >= BLANK_SIZE and not self.pending_size:
             self._current.pwrite(bytes(BLANK_SIZE), self.wrote_offset - self._base)
             self._current.fdatasync()
@@ -334,7 +338,7 @@ def _pages(offset: int) -> int:
     return offset // PAGE_SIZE
 
 
-# Tickets written as one group; and bytes gathered before they are written to the file.
+# The most tickets written as one group; and the bytes of a group after which they are written to the file.
 _GROUP = 2048
 _MOST_PENDING = 4 << 20
 
@@ -355,8 +359,10 @@ class Writer:
     ) -> None:
         self.waiting: deque[PutTicket] = deque()
         self.written_count = 0
-        # The start of the current write; None while idle. If it is long ago, puts are refused (OS_PAGE_CACHE_BUSY).
+        # The start of the current write (ms); None while idle. If it is long ago, puts are refused
+        # (OS_PAGE_CACHE_BUSY).
         self.busy_since: int | None = None
+        # Called after each write; the writer's lock may be held.
         self.on_written: Callable[[], None] = _do_nothing
         self._log = log
         self._offsets = offsets
@@ -366,12 +372,13 @@ class Writer:
         # Whether each record ends with a checksum property.
         self._has_crc = has_crc
         self._place_record = fastest_place()
+        # None with synchronous flush: only the flush decides then.
         self._status_when_written = None if waits_for_flush else PutStatus.PUT_OK
         # Held while writing, and by callers that must exclude puts.
         self.lock = threading.Lock()
 
     def write(self, ticket: PutTicket) -> None:
-        """Write a ticket, after those that wait already."""
+        """Write a ticket, after those that wait already; return when this thread or another one has done so."""
         if self.lock.acquire(False):
             try:
                 if self.waiting:
@@ -395,7 +402,8 @@ class Writer:
     def write_with(self, write: Callable[[int], None]) -> bool:
         """Have ``write`` append records, with the store time that it is given.
 
-        Return False if the store is read-only now.
+        Return False if the store is read-only now: it was before, or this write failed. Any other exception poisons the
+        store too, and is raised.
         """
         with self.lock:
             self._write_waiting()
@@ -417,7 +425,7 @@ class Writer:
         return True
 
     def commit(self) -> None:
-        """Write the appended bytes to the file, with the off-heap pool; poison the store and raise if that fails."""
+        """Write to the file what the off-heap pool holds. If that fails, poison the store and raise WriteFailed."""
         with self.lock:
             if self._health.failure is None and self._log.pending_size:
                 try:
@@ -433,7 +441,10 @@ class Writer:
             self._write_group([take() for _ in range(min(len(self.waiting), _GROUP))])
 
     def _write_group(self, group: Sequence[PutTicket]) -> None:
-        """Write tickets and give each its status, once it is in the file."""
+        """Write tickets and give each its status; with the off-heap pool they are then only in memory.
+
+        A ticket that waits for a flush gets no status here.
+        """
         if self._health.failure is not None:
             for ticket in group:
                 ticket.refuse(PutStatus.SERVICE_NOT_AVAILABLE)
@@ -497,7 +508,10 @@ class Writer:
             raise error
 
     def _append(self, ticket: PutTicket, store_timestamp: int) -> None:
-        """Append any ticket, in the next segment if it does not fit into this one. A batch is never split."""
+        """Append a ticket, in the next segment if it does not fit into this one, or refuse it. A batch is never split.
+
+        Bytes that wait are committed when there are too many, so memory stays bounded.
+        """
         log, offsets = self._log, self._offsets
         further: Sequence[QueueKey] = ()
         if ticket.late is not None:
@@ -522,7 +536,7 @@ class Writer:
             log.commit()
 
     def _numbered(self, ticket: PutTicket, position: int, store_timestamp: int) -> bytes | bytearray:
-        """Give a ticket its place and its queue offsets; return the bytes of its records."""
+        """Give a ticket its place, queue offsets and store time; return the bytes of its records with these in them."""
         queue_offset = 0
         if ticket.count:
             table, queue = self._offsets.table, ticket.queue

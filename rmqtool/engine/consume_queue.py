@@ -264,7 +264,11 @@ class ConsumeQueue:
         self._pending: list[bytes] = []
 
     def put(self, unit: ConsumeQueueUnit, queue_offset: int, ext: ExtUnit | None = None) -> Finding | None:
-        """Add the entry of ``queue_offset``; return the finding if there is something wrong with the offset."""
+        """Add the entry of ``queue_offset``; return a finding if it leaves a gap that has no explanation.
+
+        Entries of records that were dispatched before, and of offsets that are taken, are dropped without a finding.
+        A gap that is too wide to fill gets a finding, and the entry is dropped.
+        """
         end = unit.physical_offset + unit.size
         if end <= self.max_physic_offset:
             # The record was dispatched before.
@@ -288,14 +292,17 @@ class ConsumeQueue:
         return True
 
     def pass_to(self, queue_offset: int) -> None:
-        """Continue an empty queue at an offset; the messages before it no longer exist."""
+        """Continue an empty queue at an offset above 0; the messages before it no longer exist."""
         per_file = self._files.file_size // UNIT_SIZE
         # An empty last file would stop the start of a 5.x broker. At the border of a file, fill the file before it.
         self._pending.append(FILLER_UNIT * ((queue_offset - 1) % per_file + 1))
         self.next_offset = queue_offset
 
     def put_run(self, queue_offset: int, units: bytes, last: ConsumeQueueUnit) -> bool:
-        """Add entries with consecutive offsets; return False if they must be added one by one."""
+        """Add encoded entries with consecutive offsets from ``queue_offset`` on; ``last`` is the last of them.
+
+        Return False, with nothing added, if they do not continue the queue.
+        """
         if queue_offset != self.next_offset:
             return False
         self._pending.append(units)
@@ -340,7 +347,9 @@ class ConsumeQueue:
         self._files.remove(base)
 
     def _go_to(self, queue_offset: int, physical_offset: int) -> Finding | None:
-        """Fill the gap before an entry that does not follow the last one.
+        """Fill the gap before an entry that does not follow the last one, if it is not too wide.
+
+        Returns a finding, except for the first entry of a queue and for gaps that the caller meant.
 
         upstream: it appends the entry without a gap, so every later message is at another queue offset than its record
         says.
@@ -431,7 +440,7 @@ class ConsumeQueues:
     ) -> None:
         self.simple: dict[QueueKey, ConsumeQueue] = {}
         self.batch: dict[QueueKey, BatchConsumeQueue] = {}
-        # Queues in RocksDB can be read, but not written.
+        # Always empty: queues in RocksDB can be read, but not written.
         self.database: dict[QueueKey, Never] = {}
         self.files = files
         self._sizes = sizes
@@ -471,7 +480,7 @@ class ConsumeQueues:
         return DerivedQueue(self.files, segment_directory(kind, *key), size)
 
     def write_pending(self) -> list[AnyQueue]:
-        """Write the entries of this pass to the files; return the queues that grew."""
+        """Write the entries of this pass to the files; return the queues it asked for, also those that got no entry."""
         grown = list(self._touched.values())
         for queue in grown:
             queue.write_pending()

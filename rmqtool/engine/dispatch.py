@@ -86,7 +86,7 @@ class BitMaps:
 
 
 def _group_filter(group: dict[str, Any], dialect: Dialect) -> _GroupFilter | None:
-    """Return the filter of a group, or None if it does not parse or its bits were made with other settings."""
+    """Return the filter of a group; None if it is empty or does not parse, or its bits are for another bloom size."""
     bloom = group.get("bloomFilterData") or {}
     if bloom.get("bitNum") != BITS or not group.get("expression"):
         return None
@@ -103,9 +103,10 @@ def read_bit_maps(files: ReadableFileSystem, version: Version) -> BitMaps:
 
 
 class Taken(NamedTuple):
-    """The result of dispatching a piece: the physical offset of its end, and what its records were.
+    """The result of dispatching a piece.
 
-    ``last_place`` is the physical offset of the last record, ``last_store_timestamp`` the latest store time (ms).
+    ``end`` is the physical offset after it, ``last_place`` that of its last record. ``last_store_timestamp`` is the
+    latest store time (ms) in it, ``records`` their number.
     """
 
     end: int
@@ -116,7 +117,7 @@ class Taken(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Consecutive records of the log as columns, with their queue entries."""
+    """Consecutive records as columns, with their queue entries. ``end`` is the physical offset after them."""
 
     records: Records
     properties: Properties
@@ -125,9 +126,10 @@ class Piece(NamedTuple):
 
 
 def decode_piece(data: bytes, physical_offset: int, rules: DispatchRules) -> Piece | None:
-    """Return the records at the beginning of ``data``, or None if the first one is not a sound record in its place.
+    """Return the records at the beginning of ``data``, which begins at ``physical_offset`` of the log.
 
-    ``data`` begins at ``physical_offset`` of the log.
+    They end before the first one that is not a whole message. Returns None if the first one is not, or if one of them
+    names another physical offset than its own.
     """
     from rmqtool.columns.properties import decode_properties
     from rmqtool.columns.queues import queue_runs
@@ -170,7 +172,8 @@ def keys_of(piece: Piece, rules: DispatchRules) -> Keys:
 
 
 def _put_run(queues: ConsumeQueues, run: QueueRun, findings: list[Finding]) -> None:
-    # Consecutive queue offsets are added at once, others one by one, so that each is judged.
+    # Consecutive queue offsets that continue the queue are added at once. Others are added one by one: the queue then
+    # fills a gap, drops what it has, or reports.
     queue = queues.simple_queue((run.topic, run.queue_id))
     first, count = int(run.queue_offsets[0]), len(run.units)
     if int(run.queue_offsets[-1]) - first == count - 1 and bool((run.queue_offsets[1:] > run.queue_offsets[:-1]).all()):
@@ -183,7 +186,7 @@ def _put_run(queues: ConsumeQueues, run: QueueRun, findings: list[Finding]) -> N
             findings.append(finding)
 
 
-# Records, and bytes of them, that are dispatched before their entries are written to the files.
+# Dispatched before the entries are written to the files: this many records one by one, or this many bytes by columns.
 _PASS = 4096
 _PIECE = 4 << 20
 # The bytes read at once for single records; more if there are not two records in them.
@@ -199,8 +202,8 @@ LEAST_TO_LOAD_BULK = 2 << 20
 _LEAST_WINDOW = 64 << 10
 # Topics that are known by their bytes. A producer of random topics must not fill the memory.
 _MOST_TOPICS = 4096
-# The result of the kernel's ``dispatch_one``: size, topic, queue id, queue offset, store time, queue entry, hashes of
-# the keys, hash of the tag.
+# The result of the kernel's ``dispatch_one``: size, topic, queue id, queue offset, store time, queue entry (empty for a
+# record without one), hashes of the keys, hash of the tag (-1 without a tag).
 _Plain: TypeAlias = tuple[int, bytes, int, int, int, bytes, tuple[int, ...], int]
 
 # Called with (queue, next offset) for every queue that grew.
@@ -222,6 +225,7 @@ class DispatchOptions:
 
 
 def _is_in_place(message: Message, physical_offset: int) -> bool:
+    """Return whether a record names its own place and has a store time; the tolerant walk judges all others."""
     return message.physical_offset == physical_offset and message.store_timestamp > 0
 
 
@@ -250,17 +254,17 @@ class Dispatcher:
         self._piece = _PIECE
         # The segment that was read last, kept open for the next pass.
         self._reading: tuple[Segment, ReadableFile] | None = None
-        # The delays for the kernel; None where they are beyond its numbers.
+        # The delays (ms) for the kernel; None if one does not fit into 64 bits, and the kernel is not used then.
         levels = options.rules.delays
         self._delays = array("q", levels) if max(levels, default=0) <= LONG_MAX else None
-        # Topics of messages that only need an entry in a simple queue.
+        # Topics, by their bytes, whose messages need no more than an entry in a simple queue.
         self._topics: dict[bytes, str] = {}
-        # After enough bytes, importing numpy pays.
+        # Bytes dispatched so far: after ``LEAST_TO_LOAD_BULK`` importing numpy pays.
         self._dispatched_bytes = 0
 
     @property
     def visible(self) -> int:
-        """The end of the log that may be dispatched."""
+        """The physical offset before which records may be dispatched: the flushed end if consumers wait for it."""
         return self._log.flushed_offset if self._options.waits_for_flush else self._log.committed_offset
 
     @property
@@ -269,7 +273,7 @@ class Dispatcher:
         return self.visible - self.dispatched.offset
 
     def restart_at(self, physical_offset: int) -> None:
-        """Continue at a record before the end: it and everything after it is dispatched once more."""
+        """Continue at a record: it and everything after it is dispatched, once more if it was before."""
         with self._lock:
             self.dispatched = Tail(physical_offset, 0)
 
@@ -282,7 +286,10 @@ class Dispatcher:
         self._piece = _PIECE_BESIDE_PUTS
 
     def dispatch(self) -> int:
-        """Dispatch the visible records; return how many."""
+        """Dispatch the visible records, one thread at a time; return how many.
+
+        It ends early if a failed write has poisoned the store. Raises WriteFailed, with the pass not counted as done.
+        """
         count = 0
         with self._lock:
             while self._health.is_queue_writeable and self.dispatched.offset < (end := self.visible):
@@ -306,13 +313,16 @@ class Dispatcher:
         return self._reading[1]
 
     def _segment_at(self, physical_offset: int) -> Segment | None:
-        """Return the segment that holds an offset, or the first one after a gap."""
+        """Return the segment that holds an offset, or the first one after a gap; None after the last one."""
         segments = self._log.segments
         found = segments.find(physical_offset)
         return found or next((one for one in segments if one.base_offset > physical_offset), None)
 
     def _dispatch_in(self, segment: Segment, end: int) -> int:
-        """Dispatch the records of a segment before ``end``: by columns if there are enough, else one by one."""
+        """Dispatch one pass of a segment's records before ``end``; return how many records.
+
+        By columns if there are enough bytes and the records allow it, else one by one.
+        """
         position = max(self.dispatched.offset, segment.base_offset)
         if end - position >= self._least_for_bulk():
             taken = self._dispatch_piece(segment, position, end)
@@ -331,7 +341,11 @@ class Dispatcher:
         return LEAST_FOR_BULK if self._dispatched_bytes >= LEAST_TO_LOAD_BULK else LEAST_TO_LOAD_BULK
 
     def _dispatch_piece(self, segment: Segment, position: int, end: int) -> int | None:
-        """Dispatch a piece of a segment by columns; return None if its records are not clean."""
+        """Dispatch a piece of a segment by columns; return how many records.
+
+        Returns None, with nothing done, for records that columns cannot handle: damage at the beginning, a record in
+        another place than it names, a batch topic, a topic that cannot be a directory.
+        """
 
         options = self._options
         data = self._opened(segment).pread(min(end - position, self._piece), position - segment.base_offset)
@@ -458,7 +472,9 @@ class Dispatcher:
             yield self._message_of(place, segment), base + place.file_offset + place.length
 
     def _message_of(self, place: Place, segment: Segment) -> Message | None:
-        """Return the record of a place. Skip anything else, and report it.
+        """Return the record of a place, also one whose only flaw is a wrong checksum.
+
+        Returns None for a blank or damage; damage is reported.
 
         upstream: one unreadable record hides all others after it in its segment.
         """

@@ -42,7 +42,7 @@ _RECORD_OVER_BODY = 64 << 10
 _LEAST_MAX_MESSAGE_SIZE = 10
 # Topics whose rules are cached. A producer of random topics must not fill the memory.
 _MOST_TOPICS_KNOWN = 1 << 16
-# File systems do not allow longer names.
+# Bytes of a file name; file systems do not allow longer ones.
 _NAME_LIMIT = 255
 _BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
 _PREFIXES = {bits: (layout.packer.pack, layout.size) for bits, layout in PREFIXES.items()}
@@ -51,7 +51,10 @@ _NO_NAMES = frozenset({"", ".", ".."})
 
 @dataclass(slots=True)
 class TopicRules:
-    """The consequences of a topic's name: whether messages are refused, and how records spell the topic."""
+    """The consequences of a topic's name: whether messages are refused, and how records spell the topic.
+
+    ``encoded`` is the topic after its length; ``topic_length`` counts the bytes of the topic alone.
+    """
 
     refusal: PutStatus | None
     magic: int

@@ -56,7 +56,7 @@ class Checkpoint:
             self._file = _made(self._files)
 
     def advance(self, *, physic: int = 0, logics: int = 0, index: int = 0) -> None:
-        """Move times forward; a time never goes back."""
+        """Move times (ms) of the log, the queues and the index forward; a time never goes back."""
         with self._lock:
             fields = self.fields
             self.fields = fields._replace(
@@ -94,7 +94,7 @@ def _made(files: WritableFileSystem) -> WritableFile:
     return file
 
 
-# Seconds to wait for expected producers before a sleeper takes the turn. It doubles with each look.
+# Seconds that a sleeper waits before it looks whether the expected producers are late. It doubles with each look.
 _PATIENCE = 0.001
 # Turns that are handed on directly after an expected producer did not return.
 _DOUBTS = 64
@@ -114,6 +114,7 @@ class _Sleeper:
     __slots__ = ("is_done", "lock", "next", "turn")
 
     def __init__(self, is_done: Callable[[int], bool] | None) -> None:
+        # Accepts the flushed offset; None for a thread that wants the turn in any case.
         self.is_done = is_done
         self.turn = Turn.TOO_LATE
         # The sleeper that this one wakes.
@@ -154,7 +155,7 @@ class GroupCommit:
         return len(self._sleepers)
 
     def take_turn(self) -> None:
-        """Wait for the turn, even if everything is durable by then."""
+        """Wait for the turn, even if everything is durable by then; ``end_turn`` gives it up."""
         with self._guard:
             if not self._is_taken:
                 self._is_taken = True
@@ -166,7 +167,10 @@ class GroupCommit:
         return self.wait_until(physical_offset.__le__, timeout)
 
     def wait_until(self, is_done: Callable[[int], bool], timeout: float) -> Turn:
-        """Wait until ``is_done`` accepts the flushed offset, or it is the caller's turn to force."""
+        """Wait until ``is_done`` accepts the flushed offset, or it is the caller's turn to force.
+
+        ``timeout`` is in seconds. After ``Turn.MINE`` the caller must call ``end_turn``.
+        """
         with self._guard:
             if is_done(self._flushed_offset()):
                 return Turn.DONE
@@ -175,7 +179,7 @@ class GroupCommit:
         return self._sleep(_Sleeper(is_done), timeout)
 
     def _may_force(self) -> bool:
-        """Take the turn if it is free and no producer but the caller is expected."""
+        """Take the turn if it is free and no producer but the caller is expected; return whether. The guard is held."""
         if self._is_taken or self._expected > 1:
             return False
         self._expected = 0
@@ -204,7 +208,10 @@ class GroupCommit:
         return sleeper.turn
 
     def _sleep_on(self, sleeper: _Sleeper, timeout: float) -> None:
-        """Sleep until woken, until the timeout, or until the expected producers are late."""
+        """Sleep until woken or until the timeout (seconds; negative for none).
+
+        If the expected producers are late, this gives the turn to the first sleeper.
+        """
         patience = _PATIENCE
         while timeout < 0 or patience < timeout:
             if sleeper.lock.acquire(timeout=patience):
@@ -268,6 +275,7 @@ class Flusher:
     def __init__(
         self, log: CommitLog, writer: Writer, checkpoint: Checkpoint, health: Health, clock: Clock, config: StoreConfig
     ) -> None:
+        # Called after each sync that succeeded.
         self.on_flushed: Callable[[], None] = _do_nothing
         self._log = log
         self._writer = writer
@@ -287,7 +295,10 @@ class Flusher:
             self._turns.end_turn()
 
     def wait_flushed(self, physical_offset: int) -> PutStatus:
-        """Wait until everything before ``physical_offset`` is durable, and force it if no other thread does."""
+        """Wait until everything before ``physical_offset`` is durable, and force it if no other thread does.
+
+        Returns PUT_OK, FLUSH_DISK_TIMEOUT after ``syncFlushTimeout``, or UNKNOWN_ERROR if the store is poisoned.
+        """
         return self._wait(physical_offset.__le__)
 
     @property
@@ -296,7 +307,7 @@ class Flusher:
         return self._turns.is_taken
 
     def join_next(self, ticket: PutTicket) -> None:
-        """Have a ticket written and forced together with all others that come during the current sync.
+        """Have a ticket written and forced together with all others that come during the current sync; set its status.
 
         The thread with the next turn writes all of them in one call.
         """
@@ -330,7 +341,7 @@ class Flusher:
         return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
 
     def _flush(self) -> bool:
-        """Force the log and move the checkpoint; the caller has the turn. A failed sync poisons the store."""
+        """Force the log and move the checkpoint; the caller has the turn. Return False if the store is poisoned."""
         if self._health.failure is not None:
             return False
         try:
@@ -344,7 +355,10 @@ class Flusher:
         return True
 
     def flush_if_due(self, *, sync: bool) -> None:
-        """Force what is due: everything with synchronous flush, else by pages and time."""
+        """Force everything with synchronous flush, else what is due by ``flushIntervalCommitLog`` and dirty pages.
+
+        Every ``flushCommitLogThoroughInterval`` ms the number of dirty pages does not count.
+        """
         config, now = self._config, self._clock.monotonic()
         if sync:
             self._flush_dirty(0)

@@ -138,7 +138,7 @@ class GetMessageResult:
         self.count += count
 
     def set_together(self, together: _Together, size: int) -> None:
-        """Take the records of one read; they are the whole answer."""
+        """Take the records of one read, ``size`` bytes in all, as the whole answer; the next get begins after them."""
         self._together, self.size, self.count = together, size, len(together.starts)
         self.next_begin_offset = together.first_queue_offset + self.count
 
@@ -179,22 +179,22 @@ class SqlFilter:
         return True
 
     def matches_record(self, data: bytes) -> bool:
-        """Evaluate the selector on the properties."""
+        """Evaluate the selector on the properties; a damaged record does not match."""
         message = decode_record(data)
         return isinstance(message, Message) and self.selector.matches(message.properties)
 
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _BATCH_UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
-# Upstream examines at least this many bytes of a queue in one get.
+# 4.9 examines at least this many bytes of a queue in one get; 5.x has a setting, maxFilterMessageSize.
 _LEAST_LOOKED_AT = 16_000
 # Entries read at first, and at each further read: most gets want few.
 _FEW_UNITS, _MANY_UNITS = 64, 800
 # Bytes of the log that are read at once for neighbouring records.
 _WINDOW = 64 << 10
-# Records at most this far apart count as neighbours.
+# Records with fewer bytes between them count as neighbours.
 _NEAR = 4096
-# One read for a whole answer may include at most this many bytes for each message.
+# One read for a whole answer may include, besides the records, at most this many bytes for each message.
 _SPARSE = 8192
 _PERCENT = 100
 _LONG = 8
@@ -217,6 +217,7 @@ class Limits:
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        # A record at most this many bytes before the end of the log counts as in memory, as upstream.
         self.in_memory = memory * config.access_message_in_memory_max_ratio // _PERCENT
         self.is_old = config.version is Version.V4_9
         # In memory, a message of any size fits within these limits.
@@ -232,7 +233,10 @@ class Limits:
         return max(self._config.max_filter_message_size, most * UNIT_SIZE) // UNIT_SIZE
 
     def is_full(self, result: GetMessageResult, unit: Unit, most: int, behind: int) -> bool:
-        """Return whether another record exceeds a limit. The first record always fits."""
+        """Return whether another record exceeds a limit. The first record always fits.
+
+        ``behind`` is the number of bytes from the record to the end of the log.
+        """
         if not result.messages:
             return False
         # 5.x does not let an inner batch exceed ``most``; 4.9 has no inner batches.
@@ -326,7 +330,10 @@ def get_messages(
     most: int,
     message_filter: MessageFilter | None,
 ) -> None:
-    """Fill ``result`` with the records of the entries from ``result.next_begin_offset`` on."""
+    """Fill ``result`` with up to ``most`` messages, and set its status and its next offset.
+
+    ``units`` gives the entries from ``result.next_begin_offset`` on, or None, which leaves ``result`` unchanged.
+    """
     log = window.log
     begin = result.next_begin_offset
     found = units(begin)
@@ -416,7 +423,11 @@ def find_span(units: bytes, starts: array[int]) -> tuple[int, int, int] | None:
 def simple_units(
     queue: ConsumeQueueFiles, max_offset: int, tags_code: Callable[[int], int | None]
 ) -> Callable[[int], Iterator[Unit] | None]:
-    """Return a reader of a simple queue's entries, from an offset to the end of its file."""
+    """Return a reader of a simple queue's entries, from an offset to the end of its file.
+
+    The reader returns None if no file has the offset. ``tags_code`` finds the code for an address in the
+    queue's extension.
+    """
 
     def read(begin: int) -> Iterator[Unit] | None:
         segment = queue.segments.find(begin * UNIT_SIZE)
@@ -443,7 +454,10 @@ def _iter_units(
 
 
 def batch_units(queue: BatchQueueFiles) -> Callable[[int], Iterator[Unit] | None]:
-    """Return a reader of a batch queue's entries, from the one that has an offset to the end of its file."""
+    """Return a reader of a batch queue's entries, from the one that has an offset to the end of its file.
+
+    The reader returns None if the offset is after the last entry.
+    """
 
     def read(begin: int) -> Iterator[Unit] | None:
         for segment in queue.segments:

@@ -1,8 +1,7 @@
 """Whether the store takes messages, and why not.
 
-upstream: RunningFlags. Added to its bits is the first write or sync that failed. After it the bytes
-written earlier may or may not be on disk, and a second sync would not help. So the store only reads until it is opened
-again.
+upstream: RunningFlags. Added to its bits is the first write or sync that failed. After it the bytes written earlier may
+or may not be on disk, and a second sync would not help. So the store only reads until it is opened again.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ class RunningFlag(IntFlag):
     DISK_FULL = 16
 
 
+# Each of the other flags refuses puts.
 _NO_PUTS = ~RunningFlag.NOT_READABLE
 
 
@@ -48,13 +48,13 @@ class Health:
             self.is_writeable = self.is_queue_writeable = False
 
     def set(self, flag: RunningFlag, on: bool = True) -> None:
-        """Set or clear a flag, which decides whether puts and the dispatch go on."""
+        """Set or clear a flag. All flags but NOT_READABLE refuse puts; only NOT_WRITEABLE ends the dispatch."""
         self.flags = self.flags | flag if on else self.flags & ~flag
         self.is_writeable = self.failure is None and not self.flags & _NO_PUTS
         self.is_queue_writeable = self.failure is None and not self.flags & RunningFlag.NOT_WRITEABLE
 
     def report(self, finding: Finding) -> None:
-        """Keep a finding until it is asked for."""
+        """Keep a finding for the store's ``Condition``; the oldest goes when there are too many."""
         self.findings.append(finding)
 
 

@@ -165,7 +165,7 @@ class IndexFileWriter:
 
 
 def _runs(slots: dict[int, int]) -> Iterable[tuple[int, list[int]]]:
-    """Return neighbouring slots together: (first slot, numbers)."""
+    """Yield neighbouring slots together, in ascending order: (first slot, the number of each slot's newest entry)."""
     first, numbers = 0, list[int]()
     for slot in sorted(slots):
         if numbers and slot != first + len(numbers):

@@ -27,6 +27,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
+# The signals that end a command: Ctrl-C, a request to end, and a closed terminal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -34,12 +35,14 @@ class Interrupts:
     """Keeps signals back. There is one for the process, because signals belong to the process."""
 
     def __init__(self) -> None:
-        # Whether a signal was kept back.
+        # Whether a signal was kept back and is not raised yet.
         self.pending = False
-        # The last signal that came.
+        # The last signal that came, for ``end_as_asked``; None before the first.
         self.number: int | None = None
+        # The code of the protected functions: a frame on the stack is recognized by it.
         self._calls: set[CodeType] = set()
         self._open_stores = 0
+        # The handlers that ``begin`` replaced, by signal.
         self._before: dict[int, Handler] = {}
 
     def keep_from(self, call: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -48,7 +51,10 @@ class Interrupts:
         return call
 
     def begin(self) -> None:
-        """Take the signals over; call before a store is opened."""
+        """Take the signals over; call before a store is opened.
+
+        Only Python's own handler and that of ``listen`` are replaced, and only in the main thread.
+        """
         # A store that failed to close may have left a pending signal; its own error was raised instead.
         self.pending = self.pending and self._open_stores > 0
         self._open_stores += 1
@@ -61,7 +67,10 @@ class Interrupts:
                     signal.signal(number, self._take)
 
     def end(self) -> None:
-        """Give the signals back after the last store; call after a store is closed."""
+        """Give the signals back after the last store; call after a store is closed, or could not be opened.
+
+        A handler that the program installed meanwhile stays.
+        """
         self._open_stores -= 1
         if threading.current_thread() is threading.main_thread() and not self._open_stores:
             for number, handler in self._before.items():
@@ -70,7 +79,10 @@ class Interrupts:
             self._before.clear()
 
     def deliver(self) -> None:
-        """Raise KeyboardInterrupt now if a signal is pending and no protected call is further up the stack."""
+        """Raise KeyboardInterrupt if a signal is pending and no protected call is further up the stack.
+
+        Other threads than the main one raise nothing; the signal stays pending.
+        """
         if self.is_due():
             self.pending = False
             raise KeyboardInterrupt
@@ -99,13 +111,13 @@ INTERRUPTS: Final = Interrupts()
 
 
 def interrupt(number: int, _frame: FrameType | None) -> None:
-    """Interrupt the main thread, as Ctrl-C does."""
+    """Handle a signal as Ctrl-C is handled: note its number, and raise KeyboardInterrupt."""
     INTERRUPTS.number = number
     raise KeyboardInterrupt
 
 
 def listen() -> None:
-    """Treat SIGTERM and SIGHUP as Ctrl-C, unless they are ignored: nohup ignores SIGHUP."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C, unless they are ignored (nohup ignores SIGHUP) or have another handler."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, interrupt)
@@ -149,7 +161,7 @@ class Stop:
         self.writes = False
 
     def __call__(self) -> bool:
-        """Return whether to stop."""
+        """Return whether a signal came since ``stopping`` began; a command asks between two steps."""
         return self.is_asked
 
     def ask(self, number: int, _frame: FrameType | None) -> None:
@@ -162,7 +174,10 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Collect Ctrl-C, and the signals that count as it, while the block runs."""
+    """Collect Ctrl-C, and the signals that have a handler, while the block runs. Only for the main thread.
+
+    The handlers from before are restored at the end.
+    """
     stop = Stop()
     heard = [number for number in SIGNALS if number == signal.SIGINT or callable(signal.getsignal(number))]
     previous = {number: signal.signal(number, stop.ask) for number in heard}

@@ -157,7 +157,10 @@ _COPY = "copy its messages to a store with file queues: rmqtool copy STORE DST"
 
 
 class QueueEnd(NamedTuple):
-    """The end of a simple queue: next queue offset, end of its last message in the log, end of its extension."""
+    """The end of a simple queue: next queue offset, end of its last message in the log, end of its extension.
+
+    ``max_physic_offset`` is -1 without messages, or if the last entry only fills a gap.
+    """
 
     max_offset: int
     max_physic_offset: int

@@ -35,6 +35,7 @@ from rmqtool.formats.properties import (
     order_properties,
 )
 
+# An address, 4 or 16 bytes, and a port.
 Host: TypeAlias = tuple[bytes, int]
 
 # Clients compress bodies of at least this size.
@@ -130,7 +131,7 @@ class PutStatus(StrEnum):
 
     @property
     def reason(self) -> str:
-        """The reason why the message is not certainly stored and durable."""
+        """The reason why the message is not certainly stored and durable. PUT_OK does not have one (KeyError)."""
         return _REASONS[self]
 
 

@@ -39,10 +39,12 @@ class Setup:
     """Everything that a store is opened with.
 
     ``directories`` are those of the commit log. If empty, they come from the settings: below the root on ``files``,
-    elsewhere on the machine's file system. ``batch_topics`` and ``bit_map`` (the bloom bits of a message, for queue
-    extensions) are read from the store if not given. ``meant_gap`` allows queue offsets to jump where messages were
-    left out. With ``expires`` the store removes old segments by itself, as a broker does. ``writes_configuration``: the
-    caller changes topics, groups and offsets, too.
+    elsewhere on the machine's file system. ``read_only_directories`` come in addition to those of the settings.
+
+    ``batch_topics`` and ``bit_map`` (the bloom bits of a message, for queue extensions) are read from the store if not
+    given. ``meant_gap`` allows queue offsets to jump where messages were left out. With ``expires`` the store removes
+    old segments by itself, as a broker does. ``writes_configuration``: the caller changes topics, groups and offsets,
+    too.
     """
 
     files: WritableFileSystem
@@ -164,7 +166,7 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
 
 
 def _batch_topics(setup: Setup, state: StoreState) -> frozenset[str]:
-    """Return the topics with batch queues, by the topics file and by the existing queues."""
+    """Return the topics with batch queues: the given ones, else those of the topics file and of the existing queues."""
     if setup.batch_topics is not None:
         return setup.batch_topics
     return read_batch_topics(setup.files) | {topic for topic, _ in state.batch_queues}

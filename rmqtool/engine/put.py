@@ -67,7 +67,10 @@ def is_for_later(properties: Mapping[str, str]) -> bool:
 def find_destination(
     sent: Destination, sys_flag: int, config: StoreConfig, levels: int, now: int
 ) -> Destination | PutStatus:
-    """Return where to store a message that was ``sent``, or why it is refused."""
+    """Return where to store a message that was ``sent`` at ``now`` (ms), or why it is refused.
+
+    ``levels`` is the number of delay levels.
+    """
     # A half message is delayed only when it is committed.
     if transaction_type(sys_flag) not in (TransactionType.NONE, TransactionType.COMMIT):
         return sent
@@ -117,7 +120,10 @@ def _by_timer(sent: Destination, config: StoreConfig, now: int) -> Destination |
 
 
 def due_time(properties: Mapping[str, str], delays: Sequence[int], stored: int) -> int | None:
-    """Return when a stored message is due, by its level or its timer; None if it is not delayed."""
+    """Return when a message that was ``stored`` at a time is due, by its level or its timer. All times are in ms.
+
+    Returns None if it is not delayed, or if the number in the property is malformed.
+    """
     level = delay_level(properties)
     if level is not None and level > 0:
         return stored + delays[min(level, len(delays)) - 1] if delays else None
@@ -156,7 +162,8 @@ class PutTicket:
 
     A client's batch has several ``records``. ``count`` is the number of queue offsets that the message takes: 0 for
     prepared and rolled-back transactions. The offsets are those of the first record, -1 if nothing was stored. Before
-    the write, ``store_timestamp`` is the time of arrival.
+    the write, ``store_timestamp`` is the time of arrival. ``late`` encodes the record under the writer's lock, if it
+    needs queue offsets. ``waits``: the producer wants to wait for the disk, if the store flushes synchronously.
     """
 
     __slots__ = (
@@ -287,7 +294,7 @@ def _targets(encoder: Encoder, queue: QueueKey, names: str) -> list[QueueKey | N
 
 
 def names_queues(topic: str, properties: Mapping[str, str], config: StoreConfig, *, is_4_9: bool) -> bool:
-    """Return whether a message gets numbers in further queues."""
+    """Return whether a message names further queues and the settings give it queue offsets there."""
     if not properties.get(INNER_MULTI_DISPATCH, "").strip():
         return False
     if is_4_9:
@@ -489,7 +496,7 @@ class Intake:
         return find_destination(sent, message.sys_flag, self._config, self._levels, now)
 
     def accept_batch(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
-        """Return the ticket of a client's batch: one record for each of its messages, back to back."""
+        """Return the ticket of a client's batch, one record for each of its messages; or why all of it is refused."""
         encoder = self.encoder
         rules = encoder.topic_rules(message.topic)
         if rules.refusal is not None:
@@ -527,6 +534,6 @@ class Intake:
 
 
 def _waits(properties: Mapping[str, str]) -> bool:
-    """Return whether the producer waits until the message is on disk."""
+    """Return whether the producer waits until the message is on disk: yes without the property, as upstream."""
     wait = properties.get(WAIT, "true")
     return wait == "true" or wait.lower() == "true"

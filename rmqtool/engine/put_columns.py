@@ -41,7 +41,8 @@ _SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sort
 class MessageColumns:
     """Messages as columns of one length; a single value counts for all rows.
 
-    ``property_texts`` are stored as they are. ``born_hosts``, one for each message, must be of one address family.
+    ``property_texts`` are stored as they are. Missing ``born_timestamps`` are now. ``born_hosts``, one for each
+    message, must be of one address family.
     """
 
     topics: Sequence[str] | str
@@ -186,7 +187,7 @@ def columns_of(messages: Sequence[NewMessage], intake: Intake, now: int) -> Mess
 
 
 def tickets_of(messages: Sequence[NewMessage], put: PutColumns, store_host: Host) -> list[PutTicket]:
-    """Return the tickets of messages that were stored by columns."""
+    """Return the tickets of messages that were put by columns, in order, each with its status."""
     tickets = []
     # Share one tuple for each queue: the garbage collector looks at every tuple.
     queues: dict[tuple[str, int], tuple[str, int]] = {}
@@ -211,7 +212,10 @@ def tickets_of(messages: Sequence[NewMessage], put: PutColumns, store_host: Host
 
 
 def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColumns) -> _Ready:
-    """Encode the messages except for their places; note in ``put`` which are refused."""
+    """Return the legal messages with all but their places; note in ``put`` which are refused, and why.
+
+    ``now`` is the born time of messages without one.
+    """
     import numpy as np
 
     from rmqtool.columns.encode import Outgoing
@@ -280,7 +284,7 @@ def _born_hosts(columns: MessageColumns, encoder: Encoder, rows: Ints, *, every:
 
 
 def _host_bits(columns: MessageColumns, encoder: Encoder) -> int:
-    """Return the host bits of all messages; ``columns_of`` has made sure that they are the same."""
+    """Return the host bits of all messages: ``MessageColumns`` requires born hosts of one address family."""
     bits = 0
     born_host = columns.born_hosts[0] if columns.born_hosts else columns.born_host
     if len((born_host or encoder.store_host)[0]) != IPV4_LENGTH:
@@ -291,7 +295,10 @@ def _host_bits(columns: MessageColumns, encoder: Encoder) -> int:
 
 
 def write_ready(ready: _Ready, put: PutColumns, log: CommitLog, offsets: QueueOffsets, store_timestamp: int) -> None:
-    """Give places and queue offsets, and append, slab by slab and segment by segment."""
+    """Give places and queue offsets, append and commit, slab by slab and segment by segment. The writer's lock is held.
+
+    Without space for the next segment, the rest is refused; what was written before stays.
+    """
     import numpy as np
 
     put.store_timestamp = store_timestamp
@@ -383,7 +390,10 @@ class Adoption:
 
 
 def append_packed(packed: Packed, log: CommitLog) -> Ints:
-    """Append the records, segment by segment, with their new physical offsets, which are returned."""
+    """Append the records, segment by segment, with their new physical offsets, which are returned.
+
+    Raises StoreError, with nothing appended, if a record is larger than a segment allows.
+    """
     import numpy as np
 
     largest = int(packed.sizes.max(initial=0))

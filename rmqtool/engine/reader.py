@@ -158,7 +158,7 @@ class CompactedQueues:
 
 
 def _from(files: list[list[Unit]], begin: int) -> Iterator[Unit] | None:
-    """Return the entries from an offset to the end of its file."""
+    """Return the entries from an offset to the end of its file; None after the last entry."""
     for units in files:
         if units[-1].queue_offset >= begin:
             return (unit for unit in units if unit.queue_offset >= begin)
@@ -175,7 +175,7 @@ class DatabaseQueue:
         self._log_min = log_min
 
     def units(self, begin: int, most: int) -> Iterator[Unit] | None:
-        """Return up to ``most`` entries from an offset on.
+        """Return up to ``most`` entries from an offset on, or None without any.
 
         A get from files may examine more entries than it returns; upstream's get from RocksDB examines ``most`` rows.
         """
@@ -184,7 +184,7 @@ class DatabaseQueue:
         return None if first is None else map(_unit, chain((first,), rows))
 
     def offset_by_time(self, timestamp: int, boundary: Boundary) -> int:
-        """Return the queue offset for a store time (ms), among rows whose records are still in the log."""
+        """Return the queue offset for a store time (ms), among rows with records that are still in the log; else 0."""
         rows = iter_queue_rows(self._database, self._queue, self.min_offset)
         first = next((row.queue_offset for row in rows if row.value.physical_offset >= self._log_min), None)
         if first is None:
@@ -276,7 +276,11 @@ class SomeIndex(Protocol):
 
 
 class _Known(NamedTuple):
-    """The files of a queue as last listed, its beginning then, and the number of entries that fit into the files."""
+    """The files of a queue as last listed, for a log that began at ``log_min``.
+
+    ``min_offset`` was the queue's beginning then. ``room`` is the queue offset after the last entry that fits into the
+    files; LONG_MAX for a batch queue.
+    """
 
     files: ConsumeQueueFiles | BatchQueueFiles
     log_min: int
@@ -429,7 +433,10 @@ class StoreReader:
         return found.tags_code if isinstance(found, ConsumeQueueExtUnit) else None
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return the queue offset for a time, by the rules of the store's version; 4.9 ignores the boundary."""
+        """Return the queue offset for a store time (ms), by the rules of the store's version; 0 in an empty queue.
+
+        ``boundary`` chooses among messages of one time; 4.9 ignores it.
+        """
         with self._lock:
             return self._offset_by_time(topic, queue_id, timestamp, boundary)
 
@@ -475,7 +482,7 @@ class StoreReader:
         return found if isinstance(found, Message) else None
 
     def messages_of(self, units: Sequence[ConsumeQueueUnit]) -> list[Message | None]:
-        """Return the record of each entry; records close to each other are read together."""
+        """Return the record of each entry, None where it is not decodable; neighbouring records are read together."""
         found: list[Message | None] = []
         at = 0
         while at < len(units):
@@ -491,9 +498,10 @@ class StoreReader:
         return found
 
     def query(self, topic: str, key: str, most: int, begin: int, end: int) -> list[Message]:
-        """Return up to ``most`` messages with a key, stored from ``begin`` to ``end``, in the order of the log.
+        """Return up to ``most`` messages with a key, stored from ``begin`` to ``end`` (ms), in the order of the log.
 
-        Only hashes are compared; the client drops messages with another key. upstream: queryMessage.
+        ``maxMsgsNumBatch`` limits ``most``. Only hashes are compared; the client drops messages with another key.
+        upstream: queryMessage.
         """
         hashed = index.key_hash(index.key_text(topic, key))
         most = min(most, self._config.max_msgs_num_batch)

@@ -86,7 +86,10 @@ class DiskSpace:
         self._health = health
 
     def look(self) -> int:
-        """Look at the disks; return the percent used of the emptiest one of the log."""
+        """Look at the disks of the log; return the percent used of the emptiest one.
+
+        Sets or clears the flag DISK_FULL, and ``full_directories``.
+        """
         percents = {directory: directory.filesystem.space().used_percent for directory in self._directories}
         self.full_directories = frozenset(_above(percents.items(), self.forcible))
         self.used = least = min(percents.values())
@@ -116,7 +119,7 @@ _PHYSICAL_OFFSET = layouts.CONSUME_QUEUE_UNIT.field("physical_offset").offset
 
 
 class Urgency(NamedTuple):
-    """Whether the disk needs space, and whether so urgently that age does not count."""
+    """Whether old segments are removed at any hour, and whether segments of any age are."""
 
     wanted: bool
     at_once: bool
@@ -159,7 +162,7 @@ class Retention:
         self._cleaned_to = -1
 
     def ask(self) -> None:
-        """Remove old segments at any hour, for the next runs."""
+        """Remove old segments at any hour, for the next 20 runs."""
         self._manual_runs = _MANUAL_RUNS
 
     def run_if_due(self, log: CommitLog) -> None:
@@ -185,7 +188,7 @@ class Retention:
         return _expired(removed, files, used)
 
     def find_expired(self, log: CommitLog) -> Expired:
-        """Return what ``run`` would remove from the log now."""
+        """Return what ``run`` would remove from the log now; files of queues and index are not in it."""
         segments, used = self._due(log)
         return _expired([(one, count_messages(log.segments.open(one), one.size)) for one in segments], [], used)
 
@@ -204,7 +207,10 @@ class Retention:
         return any(word.strip().isdecimal() and int(word) == hour for word in self._config.delete_when.split(";"))
 
     def _urgency(self, used: int) -> Urgency:
-        """Return how urgently disks that are ``used`` percent full need space."""
+        """Return how urgently disks that are ``used`` percent full need space.
+
+        ``diskMaxUsedSpaceRatio`` and ``diskSpaceCleanForciblyRatio`` decide.
+        """
         normal = self._config.disk_max_used_space_ratio
         return Urgency(used > min(normal, self._disks.forcible), used > self._disks.forcible)
 

@@ -52,7 +52,7 @@ _UNSOUND = RunningFlag.LOGICS_QUEUE_ERROR | RunningFlag.INDEX_FILE_ERROR
 
 
 class FirstChange:
-    """Marks a store as open, once."""
+    """Marks a store as open before its first change, and removes the mark after a clean close."""
 
     def __init__(self, setup: Setup, engine: Engine, state: StoreState) -> None:
         self.is_done = False
@@ -66,7 +66,11 @@ class FirstChange:
 
     @INTERRUPTS.keep_from
     def prepare(self) -> None:
-        """Set the mark before anything changes, and dispatch the records that the last process left undispatched."""
+        """Set the mark before anything changes; do nothing if it is set.
+
+        Also removes an empty last segment, makes a missing checkpoint, and dispatches the records that the last process
+        left undispatched.
+        """
         with self._lock:
             if self.is_done:
                 return
@@ -103,7 +107,10 @@ class FirstChange:
                 queue.clear_behind()
 
     def finish(self, *, is_changed: bool) -> None:
-        """Remove the mark if the next start may trust log, queues and index."""
+        """Remove the mark if the next start may trust log, queues and index.
+
+        If nothing was changed, all files that were created for the mark are removed.
+        """
         health, engine = self._engine.health, self._engine
         is_sound = health.failure is None and not health.flags & _UNSOUND and not engine.dispatcher.behind
         if self._marks and is_sound:
@@ -127,6 +134,7 @@ _SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1
 _REST, _REST_WHEN_BUSY, _REST_UNOBSERVED, _BUSY_PASS = 0.001, 0.02, 0.2, 64
 
 
+# Makes the ticket of a message at a time (ms), or returns why it is refused: ``Intake.accept`` or ``accept_batch``.
 Accept: TypeAlias = Callable[[NewMessage, int], PutTicket | PutStatus]
 
 
@@ -173,7 +181,7 @@ class MessageStore:
 
     @classmethod
     def create(cls, setup: Setup) -> Self:
-        """Create an empty store and open it."""
+        """Create an empty store and open it, marked as open; raise Refused if there is a commit log already."""
         directories = log_directories(setup)
         for filesystem, path in directories:
             if filesystem.exists(path) and filesystem.listdir(path):
@@ -187,7 +195,7 @@ class MessageStore:
 
     @classmethod
     def open(cls, setup: Setup, held: Closable | None = None) -> Self:
-        """Open a store that was closed cleanly.
+        """Open a store that was closed cleanly; raise an RmqtoolError for any other (see ``load.read_state``).
 
         ``held`` is the lock of a caller that has it already, and keeps it.
         """
@@ -235,7 +243,11 @@ class MessageStore:
         return store
 
     def put(self, message: NewMessage) -> PutTicket:
-        """Store a message; the status of the ticket is the result."""
+        """Store a message; the status of the ticket is the result, which is always known.
+
+        With synchronous flush this waits for the disk, unless ``waits_for_disk`` is off or the message has WAIT=false.
+        Ctrl-C during the put is raised after it.
+        """
         ticket = self._write(self._ticket(message, self._accept))
         if INTERRUPTS.pending:
             INTERRUPTS.deliver()
@@ -259,7 +271,10 @@ class MessageStore:
         return ticket
 
     def put_async(self, message: NewMessage, *, is_batch: bool = False) -> PutTicket:
-        """Queue a message and return at once; ``wait`` returns the result."""
+        """Queue a message without waiting for the disk; ``wait`` returns the result.
+
+        Once 512 messages are queued, they are written to the file. A refused message has its status at once.
+        """
         ticket = self._put_async(message, self._accept_batch if is_batch else self._accept)
         if INTERRUPTS.pending:
             INTERRUPTS.deliver()
@@ -294,7 +309,7 @@ class MessageStore:
         return ticket.status is not None
 
     def wait(self, ticket: PutTicket) -> PutStatus:
-        """Wait until a message is as durable as was asked, or refused; return its status.
+        """Write a queued ticket, and wait until it is as durable as was asked, or refused; return its status.
 
         Raises a Ctrl-C that came meanwhile and was kept back.
         """
@@ -311,9 +326,9 @@ class MessageStore:
         self._settle(ticket)
 
     def put_many(self, messages: Iterable[NewMessage]) -> list[PutTicket]:
-        """Store many messages in order. With synchronous flush, one sync covers as many as possible.
+        """Store many messages in order; return their tickets in that order, each with its status.
 
-        Many plain messages are stored by columns.
+        With synchronous flush, one sync covers as many as possible. Many plain messages are stored by columns.
         """
         tickets: list[PutTicket] = []
         left = iter(messages)
@@ -444,14 +459,14 @@ class MessageStore:
 
     @to_the_end
     def tick(self) -> None:
-        """Do everything that is due by the clock."""
+        """Write what ``put_async`` queued, do the upkeep that is due by the clock, and dispatch."""
         if self._writer.waiting:
             self._writer.write_waiting()
         self.upkeep()
         self.dispatch_now()
 
     def upkeep(self) -> None:
-        """Do the flushes and preparations that are due; another thread may put meanwhile."""
+        """Do the periodic work that is due, none before the first change; another thread may put meanwhile."""
         if self._first.is_done:
             self._upkeep.do_due()
 
@@ -470,7 +485,7 @@ class MessageStore:
 
     @to_the_end
     def start(self) -> None:
-        """Start threads that write, force and dispatch."""
+        """Mark the store as open, and start the threads that write, force and dispatch; ``close`` ends them."""
         self._first.prepare()
         engine, health = self._engine, self._engine.health
         period = _SYNC_PERIOD if self.setup.is_sync else _ASYNC_PERIOD
@@ -501,7 +516,7 @@ class MessageStore:
         return _REST_UNOBSERVED if is_busy else _REST_WHEN_BUSY
 
     def add_listener(self, listener: Listener) -> None:
-        """Call ``listener`` with (queue, next offset) whenever messages arrive in a queue."""
+        """Call ``listener`` with (queue, next offset) after each dispatch to a queue, in the thread that dispatches."""
         self._engine.dispatcher.listeners.append(listener)
 
     @property
@@ -552,8 +567,8 @@ class MessageStore:
     def close(self) -> None:
         """Make everything durable, remove the mark, release the lock. Closing again does nothing.
 
-        The mark stays, and the next start is a recovery, if a write failed or records are undispatched. A store that
-        refused every put was never marked.
+        The mark stays, and the next start is a recovery, if a write failed or records are undispatched; the WriteFailed
+        is raised when everything is closed. A store that refused every put was never marked.
         """
         if not self._is_open:
             return
@@ -591,6 +606,7 @@ class MessageStore:
             INTERRUPTS.end()
 
     def _reached(self) -> tuple[int, int]:
+        """Return how far log and dispatch are: it differs once a message was stored or dispatched."""
         return self._engine.log.wrote_offset, self._engine.dispatcher.dispatched.offset
 
     @INTERRUPTS.keep_from

@@ -68,7 +68,7 @@ _CHECKPOINT_INTERVAL = 1000
 
 
 class Upkeep:
-    """Knows when each kind of work was done last. Old segments are removed only if ``setup`` says so."""
+    """The periodic work of a store, and when each kind was done last. Old segments are removed if ``setup.expires``."""
 
     def __init__(self, engine: Engine, setup: Setup, retention: Retention) -> None:
         self._engine = engine
@@ -140,7 +140,7 @@ class Upkeep:
                     self._health.poison(error)
 
     def _prepare_next(self) -> None:
-        """Create the next segment ahead of time."""
+        """Create the next segment ahead of time, except in an empty log. A full disk does not poison the store."""
         if self._engine.log.room and not self._engine.log.has_next:
             try:
                 self._engine.log.prepare_next()

@@ -99,7 +99,7 @@ class IndexCheck:
                 self._before_write(join(INDEX, name), "create")
 
     def finish(self, is_odd_time: Callable[[int], bool]) -> None:
-        """Find entries past the end of the log, and wrong times.
+        """Find entries past the end of the log, and wrong times; set ``wrong_file`` if a file must be rebuilt.
 
         ``is_odd_time`` tells whether the store time of a record is wrong instead of that of its entry.
         """
@@ -149,7 +149,10 @@ class IndexCheck:
         return IndexComparison(examined.part for examined in self._examined)
 
     def _examine_file(self, path: str) -> ExaminedIndex | None:
-        """Return a file whose chains and header match its entries, and whose entries are in the order of the log."""
+        """Return a file whose chains and header match its entries, and whose entries are in the order of the log.
+
+        Returns None for any other file.
+        """
         from rmqtool.audit import index as audit
 
         file = self._opened.enter_context(self._files.open_read(path))

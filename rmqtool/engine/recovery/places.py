@@ -75,7 +75,7 @@ def _aligned(name: str, segment_size: int) -> int | None:
 
 
 def _base_of(files: WritableFileSystem, path: str) -> int | None:
-    """Return the base offset of a segment by its records, or None if they disagree."""
+    """Return the base offset of a segment by its records, or None without records or if they disagree."""
     bases = set()
     with files.open_read(path) as file:
         for place in SegmentWalk(file, None).places():
@@ -96,7 +96,7 @@ def _move(files: WritableFileSystem, path: str, target: str, before_write: Befor
 
 
 def segment_size_of(segments: Sequence[Segment], configured: int | None) -> int:
-    """Return the size of the log's segments. A single one may be the rest of a whole segment.
+    """Return the size of the log's segments, 0 without any. A single one may be the rest of one of ``configured`` size.
 
     The first record of a segment tells where it belongs; a wrong name must not decide about the size.
     """
@@ -116,7 +116,10 @@ def _first_base(segment: Segment) -> int:
 def restore_segment_sizes(
     directories: Sequence[LogDirectory], segments: Sequence[Segment], size: int, before_write: BeforeWrite
 ) -> Iterator[Finding]:
-    """Give each segment its size; remove the last one if it is empty."""
+    """Give each segment its size; remove the last one if it is empty. Those in read-only directories stay.
+
+    Raises StoreError if bytes that would be cut off hold records.
+    """
     last = max((segment.base_offset for segment in segments), default=0)
     for segment in segments:
         directory = next((one for one in directories if one.filesystem is segment.filesystem), None)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqtool.store.segments import SegmentQueue
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
-# No record ends before its hosts do, so readers skip an entry of this size.
+# A size in bytes that no record can have: it ends before the hosts. So readers skip an entry of this size.
 _TOO_SHORT = 48
 # Entries that are read at once.
 _CHUNK = 4096
@@ -154,6 +154,7 @@ class QueueCheck:
         self._put(queue_offset, claim.unit)
 
     def misfit(self, claim: Claim, reason: str) -> None:
+        """Note for the report that a record of this queue is not at the queue offset that it claims, and why."""
         self._evidence.misfits.append(Misfit(claim.unit.physical_offset, *self.key, claim.queue_offset, reason))
 
     def _put(self, queue_offset: int, unit: ConsumeQueueUnit) -> None:
@@ -195,7 +196,7 @@ class QueueCheck:
         return b"".join(parts)
 
     def replace(self, queue_offset: int, units: bytes) -> None:
-        """Write entries that differ from those on disk."""
+        """Write entries that differ from those on disk, and count them as wrong."""
         self.wrong_units += len(units) // UNIT_SIZE
         self._write(queue_offset * UNIT_SIZE, units)
 
@@ -266,7 +267,8 @@ class QueueCheck:
     def may_stay(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
         """Return whether an entry that no record claims may stay.
 
-        It may if its message is lost or removed, or is a record that claims another place.
+        It may if its message is lost or removed, or is a record that claims another place. An entry of a message under
+        a bridge is replaced by that bridge's; one of another record is noted as evidence about that record.
         """
         if not is_written(unit):
             return False
@@ -296,7 +298,7 @@ class QueueCheck:
         self._settle(None)
 
     def place_stray(self, claim: Claim) -> None:
-        """Find a place for a stray that no entry points to."""
+        """Write an entry for a stray without one, at its claim or after the end; or note it as a misfit."""
         topic, queue_id = self.key
         offset, expected = claim.queue_offset, self.claims.expected
         if not is_directory_name(topic) or not 0 <= queue_id <= INT_MAX:

@@ -84,7 +84,7 @@ class QueueEnd:
             self.check.claims.expected = self.end
 
     def units_behind(self) -> list[ConsumeQueueUnit]:
-        """Return the written entries from the end on."""
+        """Return the entries from the end on, up to the first that is not written."""
         found: list[ConsumeQueueUnit] = []
         while True:
             for unit in _UNIT.iter_decode(self.check.read(self.end + len(found), _CHUNK)):
@@ -93,9 +93,10 @@ class QueueEnd:
                 found.append(unit)
 
     def clear(self, remove: Callable[[str], None], log_end: int, left: Damage | None) -> list[Finding]:
-        """Remove the entries after the end.
+        """Remove the entries after the end, and the files after them; return the findings.
 
-        They stay if they are as a broker left them: all past the end of a log that ends well.
+        The entries stay if the first points into ``left``: a broker cut off these bytes of the log, and the entries
+        with them. ``remove`` is called with each path; ``log_end`` is the physical end of the log.
         """
         if self.check.claims.expected is not None:
             self.end = max(self.end, self.check.claims.expected)
@@ -346,7 +347,10 @@ class QueuesCheck:
         return any(unit.physical_offset == physical_offset for end in self._ends() for unit in end.units_behind())
 
     def have_units_since(self, physical_offset: int) -> bool:
-        """Return whether an entry points to ``physical_offset`` or later."""
+        """Return whether an entry of a simple queue, after its last record, points to ``physical_offset`` or later.
+
+        Fillers do not count.
+        """
         for queue in self._simple_on_disk:
             units = QueueEnd.begin(self._simple_check(queue), self._simple_on_disk[queue].segments).units_behind()
             if any(unit.physical_offset >= physical_offset and unit.size != FILLER_SIZE for unit in units):
@@ -413,7 +417,11 @@ class QueuesCheck:
         return Place(segment.path, at, topic=misfit.topic, queue_id=misfit.queue_id)
 
     def _contradict(self, ends: dict[QueueKey, QueueEnd], strays: set[int]) -> None:
-        """Remove entries that no record claims and that point to a record with an entry elsewhere."""
+        """Remove entries that no record claims and that point to a record with an entry elsewhere.
+
+        A queue then ends before such an entry, if it is after the last claimed one; else a filler replaces it. Records
+        at the places ``strays`` have no other entry, so theirs stay.
+        """
         for place, standing in self._evidence.standing.items():
             if place in strays:
                 continue

@@ -69,8 +69,8 @@ def heal_checkpoint(
 ) -> None:
     """Write the checkpoint of a clean stop, if the store was not closed or the file cannot be right.
 
-    Without ``has_queues`` the queues are in RocksDB, and their time is not changed. Times of log and queues after
-    ``latest`` are wrong.
+    Without ``has_queues`` the queues are in RocksDB, and their time is only lowered to that of the last record. Times
+    of log and queues after ``latest`` (ms) are wrong.
     """
     data = _read(files)
     fields = decode_checkpoint(data or b"")
@@ -256,7 +256,7 @@ class _Recovery:
 
     @contextmanager
     def _database(self, listing: StoreListing) -> Iterator[DatabaseQueuesCheck | None]:
-        """Open the queues in RocksDB. If that fails, report why and continue."""
+        """Give the comparison of the queues in RocksDB, or None. If they cannot be opened, that is reported."""
         store = ListedStore(self.files.shown(""), self.files, listing)
         if paths.CONSUME_QUEUE not in listing.databases() or not has_rows(store, paths.CONSUME_QUEUE):
             yield None
@@ -386,7 +386,11 @@ class _Recovery:
             )
 
     def _cut(self, log: SegmentQueue, tail: LogTail, is_known: bool) -> bool:
-        """Clear a torn record at the end, and remove the segments after it; return whether a record was cut."""
+        """Clear a torn record at the end, and remove the segments after it; return whether a record was cut.
+
+        After a clean stop and without ``thorough`` it is cut only if the fields of a record are all there, or if it
+        ``is_known``: a queue entry points to it. Unreadable bytes are never cut.
+        """
         if tail.stale is not None:
             self.report.findings.append(_finding_of(tail.stale))
         # Unreadable bytes may be valid: a later read may succeed.
@@ -421,7 +425,7 @@ class _Recovery:
             file.fdatasync()
 
     def _close(self) -> None:
-        """Remove the mark: everything is durable."""
+        """Remove the mark, because everything is durable; unless the broker has to recover its queues in RocksDB."""
         if not self._is_marked or self._stays_open:
             return
         if self.report.abnormal:
@@ -434,7 +438,10 @@ class _Recovery:
 
 
 def _finding_of(damage: Damage, code: str | None = None) -> Finding:
-    """Return the finding of a damaged range. A torn record inside the log is damage like any other."""
+    """Return the finding of a damaged range, with ``code`` if given.
+
+    Without it, a torn record is inside the log, and is damage like any other.
+    """
     own = {"CL-TORN": "CL-MID"}.get(damage.flaw.code, damage.flaw.code)
     if damage.segment is None:
         return new_finding(own, damage.flaw.message, Place(None, damage.start, damage.end - damage.start))

@@ -1,4 +1,4 @@
-"""The result of a recovery as a value."""
+"""The result of a recovery: the range of the log, findings, misfits, and files that were written; with its JSON."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class Misfit(NamedTuple):
 class RecoveryReport:
     """The result of one recovery; ``changes`` is empty if nothing had to be written."""
 
+    # Whether the mark of an open store was there: after a crash.
     abnormal: bool
     min_offset: int = 0
     max_offset: int = 0
@@ -67,7 +68,10 @@ class RecoveryReport:
         return change is not None and change.action == "delete"
 
     def note(self, path: str, action: str) -> None:
-        """Record that a file was written. The first action on a file tells most, so later ones do not replace it."""
+        """Record that a file was written. The first action on a file tells most, so only a deletion replaces it.
+
+        A file that was created and then deleted is not reported.
+        """
         if action == "delete" and path in self.changes:
             before = self.changes.pop(path)
             if before.action == "create":
