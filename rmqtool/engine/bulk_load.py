@@ -87,6 +87,7 @@ def replaced_store(root: str, topics: Mapping[str, int]) -> Iterator[MessageStor
 
 
 def _filled(files: PosixWritableFileSystem, config: StoreConfig, topics: Mapping[str, int]) -> Iterator[MessageStore]:
+    """Yield the store in ``files``, with ``topics`` added, open for puts; it is closed when the caller goes on."""
     add_topics(files, config.version, topics, SystemClock().now())
     with MessageStore.open(Setup(files, config)) as store:
         yield store
@@ -203,6 +204,7 @@ class _Import:
                 )
 
     def _require_sendable(self, topic: str) -> None:
+        """Refuse a topic to which no client could send with the store's version."""
         version = self.store.setup.config.version
         refusal = check_topic_name(topic, version.value)
         if refusal is None and not is_allowed_to_send(topic, version.value):
@@ -254,6 +256,7 @@ class _Import:
         return found
 
     def _refusal(self, columns: MessageColumns, row: int, status: PutStatus) -> StoreError | WriteFailed:
+        """Return the error for a refused message: StoreError if another message would be stored, else WriteFailed."""
         message = columns.message(row)
         text = f"{status}: message {self.count + row} of topic {message.topic}, {len(message.body or b'')} bytes"
         if status.is_about_message:

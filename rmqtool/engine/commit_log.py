@@ -50,6 +50,7 @@ class Tail(NamedTuple):
     store_timestamp: int
 
 
+# The tail of a log without records.
 EMPTY = Tail(0, 0)
 
 
@@ -182,7 +183,7 @@ class CommitLog:
 
     @property
     def has_next(self) -> bool:
-        """Whether the segment after the current one exists already."""
+        """Whether ``prepare_next`` has created the segment after the current one already."""
         return self._prepared is not None
 
     def prepare_next(self) -> None:
@@ -217,7 +218,7 @@ class CommitLog:
         self.last_end = base + self.segment_size - BLANK_SIZE
 
     def discard_prepared(self) -> None:
-        """Remove the prepared segment; it was never used."""
+        """Remove the prepared segment, durably, at a clean close: the next start would find it empty after the log."""
         if self._prepared is not None:
             made, self._prepared = self._prepared, None
             made.file.close()
@@ -259,6 +260,7 @@ class CommitLog:
         return True
 
     def _holder(self, segment: Segment) -> LogDirectory | None:
+        """Return the writable directory that has a segment, or None."""
         return next((one for one in self.directories if one.filesystem is segment.filesystem), None)
 
     def pages_to_flush(self) -> int:
@@ -327,6 +329,7 @@ class CommitLog:
         return usable[base // self.segment_size % len(usable)]
 
     def _open(self, segment: Segment) -> WritableFile:
+        """Open a segment to append to it; raise WriteFailed if it is in a read-only directory."""
         for directory in self.directories:
             if directory.filesystem is segment.filesystem:
                 return directory.filesystem.open_write(segment.path)
@@ -335,6 +338,7 @@ class CommitLog:
 
 
 def _pages(offset: int) -> int:
+    """Return how many whole pages are before an offset."""
     return offset // PAGE_SIZE
 
 
@@ -436,6 +440,7 @@ class Writer:
         self.on_written()
 
     def _write_waiting(self) -> None:
+        """Write all queued tickets, group by group, in their order. The lock is held."""
         take = self.waiting.popleft
         while self.waiting:
             self._write_group([take() for _ in range(min(len(self.waiting), _GROUP))])

@@ -121,6 +121,7 @@ class DerivedFiles:
                 self._open.popitem()[1].close()
 
     def _opened(self, path: str) -> WritableFile:
+        """Return an existing file, opened if it is not open, as the most recently used one. The lock is held."""
         file = self._open.get(path)
         if file is None:
             file = self._files.open_write(path)
@@ -130,6 +131,7 @@ class DerivedFiles:
         return file
 
     def _keep(self, path: str, file: WritableFile) -> None:
+        """Keep a file open; beyond ``_OPEN_FILES`` close the one that was not used for longest."""
         self._open[path] = file
         if len(self._open) > _OPEN_FILES:
             # ``flush`` syncs without the lock: its file must stay open.
@@ -137,6 +139,7 @@ class DerivedFiles:
             self._open.pop(oldest).close()
 
     def _make_directories(self, path: str) -> None:
+        """Make the missing directories of a path; the next ``flush`` makes their names durable."""
         directory = ""
         for name in path_parts(path):
             below = join(directory, name)
@@ -235,7 +238,7 @@ class MeantGap:
     filled: int = 0
 
     def fill(self, count: int) -> bytes:
-        """Return the entries of messages that were left out."""
+        """Return the entries of ``count`` messages that were left out, and count them."""
         self.filled += count
         return layouts.CONSUME_QUEUE_UNIT.encode(FILLER._replace(physical_offset=self.place)) * count
 
@@ -395,7 +398,7 @@ class BatchConsumeQueue:
         self._pending: list[bytes] = []
 
     def put(self, unit: BatchConsumeQueueUnit) -> None:
-        """Add the entry of a record, unless the queue has it."""
+        """Add the entry of a record, unless the queue has an entry of it or of a later record."""
         if unit.physical_offset > self._last_physical_offset:
             self._pending.append(layouts.BATCH_CONSUME_QUEUE_UNIT.packer.pack(*unit))
             self._last_physical_offset = unit.physical_offset
@@ -428,7 +431,7 @@ class QueueSizes:
 
     @classmethod
     def rounded(cls, consume_queue: int, ext: int, batch: int) -> QueueSizes:
-        """Return the sizes rounded up to whole entries, as brokers do."""
+        """Return the sizes, rounded up to whole entries as brokers do; entries of an extension vary in size."""
         return cls(-(-consume_queue // UNIT_SIZE) * UNIT_SIZE, ext, -(-batch // BATCH_UNIT_SIZE) * BATCH_UNIT_SIZE)
 
 

@@ -300,7 +300,7 @@ class Dispatcher:
         return count
 
     def close(self) -> None:
-        """Close the segment that was read last."""
+        """Close the segment that was read last; another pass opens it again."""
         if self._reading is not None:
             self._reading[1].close()
             self._reading = None
@@ -507,6 +507,7 @@ class Dispatcher:
             queue.put(batch_unit(message, self._options.rules.delays))
 
     def _put_units(self, message: Message) -> None:
+        """Add the entries of a message in simple queues: in its own queue, and in further queues that it names."""
         ext = None
         if self._options.with_ext:
             ext = ExtUnit(message.store_timestamp, self._options.bit_map(message))

@@ -45,7 +45,9 @@ _MOST_TOPICS_KNOWN = 1 << 16
 # Bytes of a file name; file systems do not allow longer ones.
 _NAME_LIMIT = 255
 _BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
+# How to pack the fields before the body, and their size in bytes, by the host bits of the system flag.
 _PREFIXES = {bits: (layout.packer.pack, layout.size) for bits, layout in PREFIXES.items()}
+# They would be the directory of all topics, or the one above it.
 _NO_NAMES = frozenset({"", ".", ".."})
 
 
@@ -106,6 +108,7 @@ class Encoder:
         return rules
 
     def _make_topic_rules(self, topic: str) -> TopicRules:
+        """Return the rules for a topic by the limits of the store's version; a topic without a directory is refused."""
         raw = encode_text(topic)
         long = len(raw) > MAX_TOPIC_LENGTH
         if self.is_4_9:
@@ -123,7 +126,7 @@ class Encoder:
         return TopicRules(None, magic, encode_topic(raw, magic), len(raw), topic in self._batch_topics)
 
     def do_numbers_fit(self, message: NewMessage, queue_id: int) -> bool:
-        """Return whether every number of a message fits its field."""
+        """Return whether every number of a message fits its field; ``queue_id`` is that of its destination."""
         born = message.born_timestamp
         if not 0 <= queue_id <= INT_MAX or not (born is None or LONG_MIN <= born <= LONG_MAX):
             return False

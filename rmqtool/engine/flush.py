@@ -66,7 +66,7 @@ class Checkpoint:
             )
 
     def flush(self) -> None:
-        """Write and force the fields if they changed."""
+        """Write and force the fields if they changed since the last time; create the file if it is missing."""
         fields = self.fields
         if fields != self._written:
             self.make()
@@ -126,6 +126,7 @@ class _Sleeper:
         self.lock.release()
 
     def wake_next(self) -> None:
+        """Wake the sleeper that this one has to wake, once."""
         following, self.next = self.next, None
         if following is not None:
             following.wake()
@@ -228,6 +229,7 @@ class GroupCommit:
             self._leave(sleeper)
 
     def _give_turn(self, sleeper: _Sleeper) -> None:
+        """Give the turn to a sleeper and wake it. The guard is held."""
         self._is_taken = True
         self._sleepers.remove(sleeper)
         sleeper.turn = Turn.MINE
@@ -372,6 +374,7 @@ class Flusher:
             self._flush_dirty(0 if thorough else config.flush_commit_log_least_pages)
 
     def _flush_dirty(self, least_pages: int) -> None:
+        """Force the log if a flush would complete at least ``least_pages`` pages."""
         if self._is_dirty(least_pages):
             self._turns.take_turn()
             try:

@@ -65,7 +65,7 @@ class _Together(NamedTuple):
     first_queue_offset: int
 
     def cut(self) -> list[Got]:
-        """Return each record by itself."""
+        """Return a copy of each record, with its queue offset and its physical offset."""
         # ``Got(...)`` for each message, without a call of Python code.
         data, low, new = self.data, self.physical_offset, tuple.__new__
         sizes = units_unpacker(len(self.starts))(self.units)[1::3]
@@ -150,7 +150,7 @@ class MessageFilter(Protocol):
         """Return whether the entry's record may match, so that it must be read."""
 
     def matches_record(self, data: bytes) -> bool:
-        """Return whether the record belongs in the answer."""
+        """Return whether the record belongs in the answer; asked only if its entry matched."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,9 @@ _NEAR = 4096
 # One read for a whole answer may include, besides the records, at most this many bytes for each message.
 _SPARSE = 8192
 _PERCENT = 100
+# Bytes of an item of ``array("q")``.
 _LONG = 8
+# Where a record begins that is alone in its bytes.
 _AT_START = array("q", [0])
 
 
@@ -258,7 +260,7 @@ class ReadLog(Protocol):
         """The physical offset of the log's first byte."""
 
     def read(self, physical_offset: int, length: int) -> bytes:
-        """Return up to ``length`` bytes at an offset, from one file."""
+        """Return up to ``length`` committed bytes at an offset; fewer where the file or the committed bytes end."""
 
     @property
     def segments(self) -> SegmentQueue:
@@ -270,7 +272,7 @@ class ReadLog(Protocol):
 
     @property
     def segment_size(self) -> int:
-        """The size of each segment in bytes."""
+        """Bytes of a segment: if one is missing, a get goes on with the entries that point after it."""
 
 
 class QueueView(Protocol):

@@ -144,6 +144,7 @@ class IndexFileWriter:
             self._written_header = self.header
 
     def _write_slots(self) -> None:
+        """Write the table of slots if it is in memory, else only the slots that changed."""
         if self._table is not None:
             self._file.pwrite(self._table, index.slot_offset(0))
             return

@@ -100,6 +100,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _is_inside(self, frame: FrameType | None) -> bool:
+        """Return whether ``frame`` or one of its callers is a protected call."""
         while frame is not None:
             if frame.f_code in self._calls:
                 return True

@@ -48,6 +48,7 @@ from rmqtool.store.open import AS_VERSION, BROKER_CONF
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
+# Where 5.x keeps the previous content of the marker.
 _BAK = ABORT + Copy.BAK
 
 
@@ -77,7 +78,7 @@ def mark_open(files: WritableFileSystem, version: Version) -> tuple[str, ...]:
 
 
 def mark_closed(files: WritableFileSystem, made: tuple[str, ...] = (ABORT,)) -> None:
-    """Remove the marker, or all files that were created with it."""
+    """Remove the marker, durably; with ``made`` all files that ``mark_open`` created."""
     for path in made:
         files.unlink(path)
     files.fsync_dir()
@@ -120,6 +121,7 @@ _SIZES = {
 
 
 def _require_sizes(config: StoreConfig) -> None:
+    """Raise UsageError for a file size below 1."""
     for name, attribute in _SIZES.items():
         value = getattr(config, attribute)
         if value < 1:
@@ -238,6 +240,7 @@ def _read_ends(
     simple: Sequence[ConsumeQueueFiles],
     batch: Sequence[BatchQueueFiles],
 ) -> StoreState:
+    """Return the ends of log, queues and index; raise Refused if they contradict each other."""
     # First the log: the ends of queues and index are compared with its end.
     tail, store_host = _find_tail(log, simple)
     exts = listing.queues(FileKind.CONSUME_QUEUE_EXT)
@@ -318,7 +321,7 @@ def refuse_linked(listing: StoreListing) -> None:
 
 
 def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
-    """Return why only the store's own broker can write it, or None."""
+    """Return the error for a store that only its own broker can write: a DLedger log, queues in RocksDB; or None."""
     shown = listing.filesystem.shown("")
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
         return StoreError("the log is a DLedger log; only its group can append to it", file=shown, hint=_COPY)
@@ -343,6 +346,7 @@ def refuse_without_log(listing: StoreListing) -> None:
 
 
 def _queues_alone(listing: StoreListing) -> Refused | None:
+    """Return the refusal of a store with queues but without a log; None for any other store."""
     if listing.log_segments or not any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
         return None
     return Refused(

@@ -175,6 +175,7 @@ class QueueOffsets:
         self.table[queue] = self.table.get(queue, 0) + count
 
 
+# The length before a property text, and before a topic in records of version 2: two bytes.
 encode_length = layouts.SHORT.packer.pack
 LENGTH_SIZE = layouts.SHORT.size
 
@@ -182,6 +183,8 @@ LENGTH_SIZE = layouts.SHORT.size
 # end. The writer fills them in.
 Record: TypeAlias = bytearray
 
+# Positions in a record. They are the same for all host lengths, except that of the store time: it follows the born
+# host. The physical offset follows the queue offset.
 _PLACE_AT = layouts.MESSAGE_PREFIX_V4V4.field("queue_offset").offset
 _FLAG_AT = layouts.MESSAGE_PREFIX_V4V4.field("sys_flag").offset
 _TIME_AT, _TIME_AFTER_V6_AT = (

@@ -198,6 +198,7 @@ def _bit_map(setup: Setup) -> Callable[[Message], bytes]:
 
 
 def _queues(setup: Setup, state: StoreState) -> ConsumeQueues:
+    """Return the queues; each continues at the end that ``state`` has for it."""
     queues = ConsumeQueues(
         DerivedFiles(setup.files),
         state.queue_sizes,
@@ -213,6 +214,7 @@ def _queues(setup: Setup, state: StoreState) -> ConsumeQueues:
 
 
 def _index(setup: Setup, state: StoreState) -> IndexService:
+    """Return the index, with its last file opened for more entries."""
     service = IndexService(setup.files, state.index_geometry, setup.clock)
     if state.index_names:
         file = setup.files.open_write(join(INDEX, state.index_names[-1]))

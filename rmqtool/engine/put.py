@@ -46,7 +46,9 @@ from rmqtool.formats.property_names import (
 )
 from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
+# The properties that ask for a time of delivery (5.x); the first that is there decides.
 _TIMER_WISHES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
+# In ms.
 _SECOND = 1000
 
 
@@ -205,17 +207,17 @@ class PutTicket:
 
     @property
     def topic(self) -> str:
-        """The topic that the message was stored under."""
+        """The topic that the message was stored under: while it is delayed, one of the broker's own topics."""
         return self.queue[0]
 
     @property
     def queue_id(self) -> int:
-        """The queue that the message was stored in."""
+        """The queue that the message was stored in, of ``topic``."""
         return self.queue[1]
 
     @property
     def end_offset(self) -> int:
-        """The physical offset after the message."""
+        """The physical offset after the message; -1 if nothing was stored."""
         return self.physical_offset + self.size
 
     @property

@@ -77,7 +77,10 @@ class MessageColumns:
 
 @dataclass(slots=True)
 class PutColumns:
-    """The results of many puts by row: places and offsets, -1 for a refused message, whose status is in ``refused``."""
+    """The results of many puts by row: physical offsets, queue offsets and sizes of the records.
+
+    ``refused`` has the status of each row that is not PUT_OK. Its offsets are -1 unless its record was written.
+    """
 
     physical_offsets: Ints
     queue_offsets: Ints
@@ -93,7 +96,7 @@ class PutColumns:
         return cls(np.full(count, -1, np.int64), np.full(count, -1, np.int64), np.zeros(count, np.int64))
 
     def take(self, tickets: Iterable[PutTicket]) -> None:
-        """Take the results of messages that were put one by one."""
+        """Take the results of messages that were put one by one, in the order of the rows."""
         for row, ticket in enumerate(tickets):
             self.physical_offsets[row], self.queue_offsets[row] = ticket.physical_offset, ticket.queue_offset
             self.sizes[row], self.store_timestamp = ticket.size, max(self.store_timestamp, ticket.store_timestamp)
@@ -102,7 +105,7 @@ class PutColumns:
 
     @property
     def stored(self) -> int:
-        """The number of messages that were stored."""
+        """The number of messages with PUT_OK: stored, and as durable as requested."""
         return len(self.physical_offsets) - len(self.refused)
 
 
@@ -120,7 +123,7 @@ class _Ready(NamedTuple):
 
 
 def is_plain(columns: MessageColumns, encoder: Encoder) -> bool:
-    """Return whether all messages can be stored by columns."""
+    """Return whether all messages can be stored by columns; refused ones can too, ``make_ready`` finds them."""
     import numpy as np
 
     if encoder.has_property_crc:

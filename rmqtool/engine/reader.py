@@ -238,7 +238,7 @@ _SPAN = 1 << 20
 
 
 class Bounds(NamedTuple):
-    """The first queue offset and the next one."""
+    """The first queue offset with a message, and the queue offset that the next message gets."""
 
     min_offset: int
     max_offset: int
@@ -272,7 +272,7 @@ class SomeIndex(Protocol):
         """The slots and entries that a file probably has: a hint for opening it."""
 
     def flush(self) -> None:
-        """Write pending entries to the files."""
+        """Write pending entries to the files, so that a query finds them."""
 
 
 class _Known(NamedTuple):
@@ -327,6 +327,7 @@ class StoreReader:
             return self._get((topic, queue_id), offset, most, message_filter)
 
     def _get(self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None) -> GetMessageResult:
+        """Get from a plain queue, with one read of the log where that is possible."""
         queue = self._queues.simple.get(key)
         if queue is not None and message_filter is None and offset < (high := queue.max_offset):
             known = self._known_files(key, high)
@@ -339,6 +340,7 @@ class StoreReader:
     def _get_one_by_one(
         self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None
     ) -> GetMessageResult:
+        """Return the answer to any get: the status by the bounds of the queue, then the records entry by entry."""
         topic, queue_id = key
         low, high = self.bounds(topic, queue_id)
         status, following = _place(offset, low, high)
@@ -547,7 +549,7 @@ def _place(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]:
 
 
 class _Log(NamedTuple):
-    """The log at the time of opening."""
+    """The log as it was when the view was opened; later bytes are not read."""
 
     segments: SegmentQueue
     committed_offset: int
@@ -565,7 +567,7 @@ class _Log(NamedTuple):
 
 
 class _Queues(NamedTuple):
-    """The queues at the time of opening."""
+    """The queues as they were when the view was opened."""
 
     simple: Mapping[QueueKey, ConsumeQueueFiles]
     batch: Mapping[QueueKey, BatchQueueFiles]
@@ -574,7 +576,7 @@ class _Queues(NamedTuple):
 
 @dataclass
 class _Index:
-    """The index files at the time of opening."""
+    """The index files as they were when the view was opened."""
 
     names: list[str]
     geometry: Geometry

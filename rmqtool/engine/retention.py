@@ -53,6 +53,7 @@ def remove_queues(files: WritableFileSystem, topic: str) -> None:
 
 
 def _remove(files: WritableFileSystem, directory: str) -> None:
+    """Remove a directory with everything in it, durably."""
     for entry in files.listdir(directory):
         path = join(directory, entry.name)
         if entry.kind is Kind.DIRECTORY:
@@ -115,6 +116,7 @@ _MOST_AT_ONCE = 10
 _FIRST_RUN = 60_000
 # Runs for which an administrator's request is valid. As upstream.
 _MANUAL_RUNS = 20
+# Where an entry has its physical offset: the same in simple and in batch queues.
 _PHYSICAL_OFFSET = layouts.CONSUME_QUEUE_UNIT.field("physical_offset").offset
 
 

@@ -217,6 +217,7 @@ class MessageStore:
     @classmethod
     @INTERRUPTS.keep_from
     def _opened(cls, setup: Setup, held: Closable | None, *, begins: bool) -> Self:
+        """Lock the store, read its state and build its parts; on an error everything is closed again."""
         directories = log_directories(setup)
         if not any(filesystem.exists(path) for filesystem, path in directories):
             raise without_log(setup.files, setup.config)
@@ -260,6 +261,7 @@ class MessageStore:
 
     @INTERRUPTS.keep_from
     def _write(self, ticket: PutTicket) -> PutTicket:
+        """Write a ticket that is not refused, and decide its status."""
         # While a thread forces, a ticket is left to the next group, so that one sync covers many tickets.
         joins = self._joins_groups and ticket.waits and self.waits_for_disk
         if ticket.status is None and joins and self._engine.flusher.is_forcing:
@@ -370,7 +372,7 @@ class MessageStore:
 
     @property
     def store_host(self) -> Host:
-        """The host in every new record."""
+        """The host in each new record whose message does not name one."""
         return self._engine.encoder.store_host
 
     @to_the_end
@@ -386,6 +388,7 @@ class MessageStore:
         return put
 
     def _put_plain(self, columns: MessageColumns, put: PutColumns) -> None:
+        """Store messages by columns; note their places in ``put``, and the status of those that are not PUT_OK."""
         engine = self._engine
         ready = make_ready(columns, engine.encoder, self._now(), put)
         # The mark of an open store is durable before the first byte of a message is written.
@@ -476,7 +479,7 @@ class MessageStore:
         return self._retention.run(self._engine.log)
 
     def find_expired(self) -> Expired:
-        """Return what ``clean_now`` would remove from the log."""
+        """Return what ``clean_now`` would remove from the log; files of queues and index are not in it."""
         return self._retention.find_expired(self._engine.log)
 
     def clean_at_any_hour(self) -> None:
@@ -510,6 +513,7 @@ class MessageStore:
         return 0
 
     def _dispatch_in_thread(self) -> float:
+        """Dispatch; return the seconds to rest."""
         is_busy = self.dispatch_now() >= _BUSY_PASS
         if self._engine.dispatcher.listeners:
             return _REST_WHEN_BUSY if is_busy else _REST
@@ -530,7 +534,7 @@ class MessageStore:
         return queues.simple.get(key) or queues.batch.get(key)
 
     def queues(self) -> list[AnyQueue]:
-        """Return all queues with messages."""
+        """Return all queues in files that had a message dispatched to them, simple ones first."""
         queues = self._engine.dispatcher.queues
         return [*queues.simple.values(), *queues.batch.values()]
 
@@ -597,7 +601,7 @@ class MessageStore:
             raise failure
 
     def abandon(self) -> None:
-        """Close a store that will be thrown away, without writing."""
+        """Close a store that will be thrown away, without writing. It must not have threads."""
         if self._is_open:
             self._is_open = self._takes_puts = False
             self.reader.close()

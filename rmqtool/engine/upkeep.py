@@ -48,6 +48,7 @@ class Worker:
         self._thread.join()
 
     def _run(self) -> None:
+        """Work until ``stop``. An exception poisons the store and ends the thread."""
         rest = 0.0
         while not self._stopping.wait(rest):
             self._woken.wait(self._period)

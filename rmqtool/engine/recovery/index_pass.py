@@ -130,7 +130,7 @@ class IndexCheck:
         return len(self._examined or ())
 
     def _examine(self) -> IndexComparison:
-        """Examine the files up to the first one that is not consistent."""
+        """Examine the files up to the first one that is not consistent; return their comparison with the log."""
         from rmqtool.audit.index import IndexComparison
 
         self._examined, end = [], Covered(-1, 0)
@@ -268,6 +268,7 @@ class IndexCheck:
         self._begin(self._names[:number], None)
 
     def _begin(self, names: Sequence[str], current: IndexFileWriter | None) -> None:
+        """Have the service continue after the files ``names``; keys are added from now on."""
         self._before_write(INDEX, "modify")
         self._service.restore(names, current)
         self._service.geometry = self._last_geometry

@@ -18,6 +18,7 @@ from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.listing import StoreListing
 from rmqtool.store.segments import Segment, usual_size
 
+# A directory at the root of the file system that has the moved file.
 QUARANTINE = "quarantine"
 
 # Called with the path of a file before it is written, and the action.

@@ -40,6 +40,7 @@ _TOO_SHORT = 48
 # Entries that are read at once.
 _CHUNK = 4096
 
+# Called with a position in the queue, in bytes, and the bytes to write there.
 Write: TypeAlias = Callable[[int, bytes], None]
 
 
@@ -181,7 +182,7 @@ class QueueCheck:
         return bool(judge_units(self.key[0], wanted, there, self._ext).right[0])
 
     def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
-        """Return the entry on disk, or None without a file."""
+        """Return the entry on disk, zeros if it was never written; None without a file."""
         data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
         return _UNIT.decode(data) if len(data) == UNIT_SIZE else None
 

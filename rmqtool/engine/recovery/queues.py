@@ -207,6 +207,7 @@ class DatabaseQueuesCheck:
             self._take_run(run)
 
     def _take_run(self, run: QueueRun) -> None:
+        """Compare records of one queue with their rows. Those after the last record with a row wait for the broker."""
         offsets, units = run.queue_offsets.tolist(), run.units.tolist()
         key = (run.topic, run.queue_id)
         # The tags code of a delayed message depends on a setting that is not in the store.
@@ -233,7 +234,7 @@ class DatabaseQueuesCheck:
             yield row.queue_offset, ConsumeQueueUnit(*row.value[:3])
 
     def finish(self, report: RecoveryReport, log_end: int) -> None:
-        """Report where the rows differ from the log."""
+        """Report rows past the end of the log, messages that wait for the broker, and rows that differ from records."""
         for (topic, queue_id), place in sorted(self._bounds.items()):
             if place >= log_end:
                 text = (
@@ -410,6 +411,7 @@ class QueuesCheck:
         report.misfits += self._evidence.misfits
 
     def _place_of(self, misfit: Misfit) -> Place:
+        """Return the file and offset of a misfit's record."""
         segment = self._log.log.find(misfit.physical_offset)
         if segment is None:
             return Place(topic=misfit.topic, queue_id=misfit.queue_id)

@@ -118,6 +118,7 @@ def _iter_index_ends(files: WritableFileSystem) -> Iterator[int]:
 
 
 def _read(files: WritableFileSystem) -> bytes | None:
+    """Return the bytes of the checkpoint, or None without one."""
     if not files.exists(CHECKPOINT):
         return None
     with files.open_read(CHECKPOINT) as file:
@@ -125,6 +126,7 @@ def _read(files: WritableFileSystem) -> bytes | None:
         return file.pread(2 * PAGE_SIZE, 0)
 
 
+# Called with the size of each segment, in bytes, after it was read.
 Advance = Callable[[int], None]
 # Bytes that are zeroed at once.
 _ZEROS = 1 << 20
