@@ -30,7 +30,7 @@ _MICROSECONDS = 1000  # in a millisecond
 # The latest time, in ms, that a timestamp in microseconds can hold.
 _LATEST_IN_US = (2**63 - 1) // _MICROSECONDS
 
-# Columns that hold a field of the record as it is.
+# Columns that hold a field of the record as it is: the name of the field, and the type of the column.
 _FIELDS = {
     "queue_id": ("queue_id", pa.int32()),
     "queue_offset": ("queue_offset", pa.int64()),
@@ -42,6 +42,7 @@ _FIELDS = {
     "reconsume_times": ("reconsume_times", pa.int32()),
     "prepared_transaction_offset": ("prepared_transaction_offset", pa.int64()),
 }
+# Columns that hold the value of one property, null where a record does not have it.
 _PROPERTIES = {"tags": TAGS, "keys": KEYS, "msg_id": UNIQ_KEY}
 _TIMES = ("store_timestamp", "born_timestamp")
 
@@ -74,7 +75,7 @@ class Projection:
     """The columns of a batch, the form of its bodies and times, and the bounds of its size.
 
     Bodies are ``inflated`` as consumers get them, ``raw`` as they are stored, or ``none``: a column of nulls.
-    ``broker`` is the value of that column in every row.
+    ``broker`` is the value of that column in every row, null for None.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -84,7 +85,7 @@ class Projection:
     bounds: Bounds = DEFAULT_BOUNDS
 
     def schema(self) -> pa.Schema:
-        """Return the schema of the batches, its version in the metadata."""
+        """Return the Arrow schema: ``columns`` in their order, and ``SCHEMA_VERSION`` in the metadata."""
         fields = [pa.field(name, self._type(name)) for name in self.columns]
         return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
@@ -100,7 +101,7 @@ class Projection:
 class Batch(NamedTuple):
     """A record batch, whose row 0 is row ``first_row`` of the records.
 
-    ``flaws`` names the rows whose bodies did not inflate; those bodies are as stored.
+    ``flaws`` names the rows, counted in the batch, whose bodies did not inflate; those bodies are as stored.
     """
 
     batch: pa.RecordBatch
@@ -172,5 +173,5 @@ class _Source:
 
 
 def _column(values: Coded, spell: Callable[..., str | None] = str) -> pa.Array:
-    """Return a coded column as text; ``spell`` is called once for each distinct value."""
+    """Return a coded column as text; ``spell`` is called once for each distinct value, its None becomes null."""
     return pa.array([spell(value) for value in values.values], pa.utf8()).take(pa.array(values.codes))

@@ -43,8 +43,9 @@ class Bodies(NamedTuple):
 class Bounds(NamedTuple):
     """Limits of one part: its rows, the stored bytes of its records, and the size of one inflated body.
 
-    ``most_bytes`` also limits the inflated bodies of a part, counted separately; the last of them may exceed it. A part
-    has one row at least, so a single record may exceed it too.
+    A body that inflates to more than ``body_cap`` bytes is a flaw and stays as it is stored. ``most_bytes`` also limits
+    the inflated bodies of a part, counted separately; the last of them may exceed it. A part has one row at least, so a
+    single record may exceed it too.
     """
 
     most_rows: int = 8192
@@ -64,7 +65,7 @@ class Part(NamedTuple):
 
 
 def iter_parts(records: Records, bounds: Bounds, *, inflate: bool) -> Iterator[Part]:
-    """Yield all ``records`` in parts within ``bounds``, in their order; a part has one row at least."""
+    """Yield all ``records`` in parts within ``bounds``, in their order; with ``inflate`` each part has its bodies."""
     ends = np.cumsum(records.column("total_size"), dtype=np.int64)
     at = 0
     while at < len(records):
@@ -92,9 +93,11 @@ def stored_bodies(records: Records) -> pa.LargeBinaryArray:
 
 
 def inflated_bodies(records: Records, cap: int = DEFAULT_BODY_CAP, most_bytes: int | None = None) -> Bodies:
-    """Return the bodies as consumers get them; one that would inflate to more than ``cap`` bytes is flawed.
+    """Return the bodies as consumers get them.
 
-    With ``most_bytes`` the column ends after the body with which the inflated bodies reach that sum.
+    A body that is damaged or would inflate to more than ``cap`` bytes is a flaw and stays as it is stored. With
+    ``most_bytes`` the column ends after the body with which the inflated bodies reach that sum, maybe before the last
+    record; bodies that are stored plain do not count.
     """
     compressed = are_compressed(records)
     rows = np.flatnonzero(compressed)

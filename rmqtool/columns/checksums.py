@@ -26,12 +26,15 @@ _BLOCK = 1024
 # since copies of those are cheaper.
 _LONG, _LONG_ALIKE = 512, 1536
 
-
+# Chosen once, when the module is loaded: the kernel's function or zlib's.
 CRC32 = fastest_crc32()
 
 
 def crc32_each(data: Bytes, offsets: Ints, lengths: Ints, crc32: Crc32 | None = None) -> npt.NDArray[np.uint32]:
-    """Return the checksum (32 bits) of the piece of ``data`` at each offset; ``crc32`` replaces the fastest one."""
+    """Return the CRC-32 (32 bits) of the piece of ``data`` at each offset, in the order of ``offsets``.
+
+    All are computed in one call of the kernel if there is one, unless ``crc32`` says which function to use.
+    """
     if crc32 is None and (computed := checksums(data, offsets, lengths)) is not None:
         return computed
     found = np.empty(len(offsets), np.uint32)

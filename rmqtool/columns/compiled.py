@@ -21,18 +21,24 @@ from rmqtool.formats.index import ENTRY_SIZE
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layout import Buffer
 
-# Flags of a dispatched row, as in native/dispatch.h: the tags code is not made, the keys are not made, it names further
-# queues, its properties are not UTF-8, it has no entry in its queue (a half message or a rollback).
+# Flags of a dispatched row, as in native/dispatch.h: the tags code is not made, the keys are not made, the record names
+# further queues, its properties are not UTF-8, it has no entry in its queue (a half message or a rollback).
+# ``columns.dispatched`` takes the missing parts from ``formats``.
 ODD_TAGS, ODD_KEYS, NAMES_QUEUES, NOT_TEXT, BESIDE_QUEUE = 1, 2, 4, 8, 16
 
-# Distinct values that one call of the kernel can number; with more, the code in Python takes the whole call.
+# Distinct topics of ``dispatched``, queues of ``grouped`` and texts of ``numbered`` for which one call has room; with
+# more, the code in Python takes the whole call. The kernel's own tables allow no more either.
 _MOST_TOPICS, _MOST_QUEUES, _MOST_TEXTS = 2048, 8192, 4096
-# The kernel runs several walks at once (CHAINS in native/walk.h), each with room to spare for its last start.
+# Room for starts beyond the smallest records: the kernel needs one for each of the walks that it runs at once, fewer
+# than this (CHAINS in native/walk.h).
 _WALKS = 64
 
 
 def walked(data: memoryview | Bytes, at: int) -> tuple[Ints, int] | None:
-    """Return where records start from ``at`` on, by magic and size alone, and the offset after the last of them."""
+    """Return where records start from ``at`` on, by magic and size alone, and the offset after the last of them.
+
+    None also if ``at`` is not within ``data``.
+    """
     native = kernel.NATIVE
     if native is None or not 0 <= at <= len(data):
         return None
@@ -44,7 +50,11 @@ def walked(data: memoryview | Bytes, at: int) -> tuple[Ints, int] | None:
 
 
 def sound(data: Buffer, file_offsets: Ints, first_physical_offset: int) -> int:
-    """Return how many records are sound up to the first that is not, checksums left out; 0 without the kernel."""
+    """Return how many records come before the first that is not sound; 0 without the kernel.
+
+    A sound record is a whole message, is at the offset that it names, and has a store time; checksums are not computed.
+    ``first_physical_offset`` is that of byte 0 of ``data``.
+    """
     native = kernel.NATIVE
     return 0 if native is None else native.sound(data, file_offsets, first_physical_offset)
 
@@ -52,7 +62,8 @@ def sound(data: Buffer, file_offsets: Ints, first_physical_offset: int) -> int:
 def decoded(data: Bytes, file_offsets: Ints, checks: int) -> dict[str, Any] | None:
     """Return the columns of the records at some offsets, up to the first that is not a whole message.
 
-    ``checks`` are bits of ``columns.table``; the column ``wrong`` has the result.
+    ``checks`` are bits of ``columns.table``; the column ``wrong`` has those that failed. Places are compared as if
+    byte 0 of ``data`` were physical offset 0.
     """
     native = kernel.NATIVE
     if native is None:
@@ -75,10 +86,11 @@ def checksums(data: Bytes, offsets: Ints, lengths: Ints) -> npt.NDArray[np.uint3
 
 
 class Dispatched(NamedTuple):
-    """The dispatch of some rows: topic, queue entry, flags and the hash of the tag (-1 without a tag) of each.
+    """The dispatch of some rows: topic, queue entry, flags and the hash of the tag's index entry of each.
 
-    ``topic_rows`` has a row for each number in ``topic_codes``. Key i belongs to row ``key_rows[i]``, in the order of
-    the index entries.
+    ``units`` has 20 bytes for each row. A hash in ``tag_hashes`` is -1 where there is no such entry: the record has no
+    tag, is a rollback, or has ``ODD_KEYS``. ``topic_rows`` has the first row of each number in ``topic_codes``. Key i
+    belongs to row ``key_rows[i]``, in the order of the index entries; tags are not among the keys.
     """
 
     topic_codes: npt.NDArray[np.int32]
@@ -93,7 +105,8 @@ class Dispatched(NamedTuple):
 def dispatched(data: Bytes, file_offsets: Ints, delays: Sequence[int], most_keys: int) -> Dispatched | None:
     """Return the queue entries and keys of the records at some offsets; ``delays`` are the delay levels in ms.
 
-    None also if the records have more than ``most_keys`` keys, or too many topics.
+    None also if there may not be room for their keys (``most_keys``) or topics, if one of them is not a whole message,
+    or if a delay is more than a ``long``.
     """
     native = kernel.NATIVE
     if native is None or max(delays, default=0) > LONG_MAX:
@@ -121,7 +134,7 @@ def dispatched(data: Bytes, file_offsets: Ints, delays: Sequence[int], most_keys
 def grouped(topic_codes: Ints, queue_ids: Ints) -> tuple[npt.NDArray[np.int32], list[int]] | None:
     """Return the rows queue by queue, those of one queue in their order, and where each queue ends among them.
 
-    None also for too many queues.
+    Queues are in the order of their first rows. None also for more than ``_MOST_QUEUES`` of them.
     """
     native = kernel.NATIVE
     if native is None:
@@ -141,9 +154,9 @@ def grouped(topic_codes: Ints, queue_ids: Ints) -> tuple[npt.NDArray[np.int32], 
 
 
 def numbered(data: Bytes, file_offsets: Ints, lengths: Ints) -> tuple[npt.NDArray[np.int32], Ints] | None:
-    """Return the texts at some offsets as numbers in the order of their first appearance, and a row of each number.
+    """Return the texts at some offsets as numbers in the order of their first appearance, and the first row of each.
 
-    None also for too many distinct texts.
+    ``lengths`` are in bytes, and texts are equal if their bytes are. None also for more than ``_MOST_TEXTS`` texts.
     """
     native = kernel.NATIVE
     if native is None:
@@ -165,7 +178,8 @@ def hung(slots: npt.NDArray[Any], keys: tuple[Any, Ints, Ints], first: int, begi
     """Return the index entries of ``keys``, linked into the chains of ``slots``; None without the kernel or slots.
 
     The entries are numbered from ``first`` on, and ``slots`` is changed to point to the newest ones. ``keys`` are
-    hashes, physical offsets and store times (ms).
+    hashes, physical offsets and store times (ms). ``begin_timestamp`` (ms) is that of the header before the keys were
+    added; the seconds in the entries count from it, or from the first key if ``first`` is the file's first entry.
     """
     native = kernel.NATIVE
     if native is None or not len(slots):
@@ -194,7 +208,10 @@ class SpelledLines(NamedTuple):
 
 
 def spelled(data: Bytes, file_offsets: Ints, row: int, size: int) -> SpelledLines | None:
-    """Return Message lines of the records from ``row`` on, up to one that may not fit into ``size`` bytes any more."""
+    """Return Message lines of the records from ``row`` on; all lines together have ``size`` bytes at most.
+
+    They end before a record that the kernel declines, or whose longest possible line (``room_of_line``) does not fit.
+    """
     native = kernel.NATIVE
     if native is None:
         return None
@@ -204,10 +221,11 @@ def spelled(data: Bytes, file_offsets: Ints, row: int, size: int) -> SpelledLine
 
 
 def slab(bodies: list[bytes], tails: list[bytes], numbers: Sequence[Any], hosts: Sequence[Any], place: int) -> Any:
-    """Return records back to back, the first at physical offset ``place``, and their sizes.
+    """Return records back to back, the first at physical offset ``place``, and their sizes in bytes.
 
-    ``numbers`` are columns, or one number for all records, in the order of native/encode.h. ``hosts`` are the born
-    hosts and then the store host, each an address with its port after it.
+    ``numbers`` are columns, or one number for all records, in the order that native/native.c lists before its ``Slab``.
+    ``hosts`` are the born hosts, one for each record or one for all, and then the store host; each is an address with
+    its port (4 bytes, big-endian) after it.
     """
     native = kernel.NATIVE
     if native is None:

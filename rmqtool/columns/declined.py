@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class Declined(NamedTuple):
-    """The columns end at ``file_offset``; from there the tolerant walk (``log.walk``) decides. Never on clean data."""
+    """Where and why columns end before the last record that was asked for; never on clean data.
+
+    Everything before ``file_offset`` is decoded. The caller reads on from there with the tolerant walk (``log.walk``).
+    """
 
     reason: str
     file_offset: int

@@ -27,8 +27,10 @@ class IndexKeys(NamedTuple):
 
 
 class Dispatch(NamedTuple):
-    """The topic, queue entry and flags of each record, all their keys, and the keys of their tags apart.
+    """The topic, queue entry and flags of each record, the index entries of their keys, and those of their tags.
 
+    ``flags`` are bits of ``columns.compiled``. The entries in ``units`` are made for every record, also for those whose
+    flag ``BESIDE_QUEUE`` says that they have none. Only brokers from 5.4 on write the entries in ``tag_keys``.
     ``delays`` are the delay levels (ms) that the entries of delayed messages were made with.
     """
 
@@ -41,9 +43,10 @@ class Dispatch(NamedTuple):
 
 
 def dispatch_of(records: Records, delays: Sequence[int] | None = None) -> Dispatch | None:
-    """Return the dispatch of ``records``, which is kept for the next call; None without the kernel.
+    """Return the dispatch of ``records``, which is kept for the next call; None where the kernel cannot make it.
 
-    ``delays`` change only the entries of delayed messages. None takes any: the caller does not look at entries.
+    That is without the kernel, without records, or with too many topics. ``delays`` change only the entries of delayed
+    messages; a caller that does not look at entries gives None and gets a dispatch with any delays.
     """
     known: Dispatch | None = records.made.get("dispatch")
     if known is not None and (delays is None or known.delays == delays):
@@ -57,8 +60,8 @@ def dispatch_of(records: Records, delays: Sequence[int] | None = None) -> Dispat
 
 def _dispatch(records: Records, delays: Sequence[int]) -> Dispatch | None:
     offsets, count = records.file_offsets, len(records)
-    # Most messages have two or three keys. If this is not enough, make room for the most: a key and its blank for every
-    # two bytes of the properties.
+    # Most messages have two or three keys. If four for each are not enough, make room for more than they can have: a
+    # key and its blank take two bytes of the properties.
     found = compiled.dispatched(records.data, offsets, delays, 4 * count + 64)
     if found is None:
         most = 2 * count + int(records.properties_lengths.sum())
@@ -90,7 +93,7 @@ def _topics_of(records: Records, found: compiled.Dispatched) -> Coded:
 def _with_odd_rows(
     records: Records, odd: list[int], keys: IndexKeys, tag_keys: IndexKeys
 ) -> tuple[IndexKeys, IndexKeys]:
-    """Return the keys with those of the rows that the kernel left, each in its place."""
+    """Return both lists with the entries of the rows ``odd``, which the kernel left out, in the order of the rows."""
     plain, tagged = [], []
     for row in odd:
         message = message_of(records, row)

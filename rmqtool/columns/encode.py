@@ -33,6 +33,7 @@ class Outgoing:
 
     ``tails`` have the bytes after the body of each record: topic and properties, each after its length. Hosts are
     address and port; the host bits of ``sys_flags`` say which are IPv6. A single born host holds for all messages.
+    Without ``body_crcs`` (31 bits) they are computed.
     """
 
     bodies: Sequence[bytes]
@@ -76,7 +77,11 @@ def _lengths(texts: Sequence[bytes]) -> Ints:
 
 
 def encode_records(outgoing: Outgoing, physical_offset: int, crc32: Crc32 | None = None) -> Slab:
-    """Return the records of ``outgoing`` back to back, the first at ``physical_offset`` of the log."""
+    """Return the records of ``outgoing`` back to back, the first at ``physical_offset`` of the log.
+
+    ``crc32`` replaces the function that computes checksums of bodies. Property checksums are not computed: a tail that
+    ends with one stays as it is.
+    """
     if outgoing.body_crcs is None and crc32 is None and (made := _compiled(outgoing, physical_offset)) is not None:
         return made
     count = len(outgoing)

@@ -48,7 +48,10 @@ class Hashes(NamedTuple):
 
 
 def java_hashes(text: Bytes, offsets: Ints, lengths: Ints) -> Hashes:
-    """Return ``String.hashCode`` of the pieces of ``text``, which is UTF-8, at some offsets."""
+    """Return ``String.hashCode`` of the pieces of ``text``, which is UTF-8, at some offsets; ``lengths`` are in bytes.
+
+    Malformed bytes count as Java decodes them.
+    """
     longest = int(lengths.max(initial=0))
     if 0 < longest == int(lengths.min()):
         hashes = _of_one_length(text, offsets, longest)

@@ -32,9 +32,11 @@ NO_QUEUE = -1
 
 _STRING, _LONG = pa.utf8(), pa.int64()
 _PROPERTIES = "properties"
-# Members that set the time of delivery. Messages with one are declined.
+# Members that set the time of delivery. A piece with one is declined.
 _LATER = ("delayLevel", "deliverAt")
+# A message with this member was read from a store.
 _STORED = "commitLogOffset"
+# The other members that are read. Arrow gets their types, so that it refuses a value of another type.
 _MEMBERS = {
     **dict.fromkeys(("topic", "body", "bodyEncoding"), _STRING),
     **dict.fromkeys(("queueId", "flag", _STORED), _LONG),
@@ -59,6 +61,7 @@ _MARKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
 # The values of a property: one for all messages, or a column with nulls where a message does not have it.
 Values: TypeAlias = str | pa.StringArray
 Lines: TypeAlias = bytes | bytearray
+# Makes the property block of one message.
 TextOf: TypeAlias = Callable[[Mapping[str, str]], bytes]
 
 
@@ -95,7 +98,10 @@ class Defaults(NamedTuple):
 
 
 def _plain_lengths(data: Lines) -> Ints | None:
-    """Return the lengths of the lines; None unless each begins and ends as an object, and none nests deeply."""
+    """Return the lengths of the lines in bytes, with their ends.
+
+    None if one does not begin and end as an object, or may nest deeper than ``_DEEPEST``.
+    """
     codes = as_bytes(data)
     ends = find_bytes(codes, lambda some: some == _NEWLINE) + 1
     if not data.endswith(b"\n"):
@@ -159,9 +165,10 @@ def _body(text: bytes | None, encoding: str) -> bytes:
 def property_texts(
     properties: Mapping[str, Values], count: int, text_of: Callable[[tuple[str, ...]], TextOf]
 ) -> list[bytes]:
-    """Return the property block of each of ``count`` messages; ``text_of(names)`` makes the blocks of such properties.
+    """Return the property block of each of ``count`` messages.
 
-    Messages that have the same properties are made together.
+    ``text_of(names)`` returns the function that makes the block of a message with the properties of these names. It is
+    called once for each set of names: the messages that have the same set are made together.
     """
     columns = {name: values for name, values in properties.items() if not isinstance(values, str)}
     partial = {name: column for name, column in columns.items() if column.null_count}
@@ -224,7 +231,7 @@ class Put(Protocol):
 def spell_put(keys: pa.StringArray, topics: Coded, queue_ids: Ints, put: Put, id_prefix: str) -> bytes:
     """Return the lines that ``produce --jsonl`` prints for stored messages.
 
-    ``id_prefix`` is the store host, with which all their offset message ids begin.
+    ``id_prefix`` is the store host in hexadecimal digits, with which all their offset message ids begin.
     """
     offsets = put.physical_offsets.astype(layouts.LONG.dtype()[0][1])
     ids = hex_texts(offsets.view(np.uint8).reshape(len(offsets), -1))
@@ -262,7 +269,10 @@ class IncomingLines:
         self._declined = 0 if is_plain else _PATIENCE
 
     def read(self, data: Lines) -> Incoming | None:
-        """Return the messages of some lines, or None if the lines have to be read one by one."""
+        """Return the messages of some whole lines, or None if the lines have to be read one by one.
+
+        After ``_PATIENCE`` declined pieces in a row the result is always None, without a look at the lines.
+        """
         if self._declined >= _PATIENCE or not data:
             return None
         lengths = _plain_lengths(data)
@@ -282,7 +292,10 @@ class IncomingLines:
     lines = staticmethod(spell_put)
 
     def _parse(self, data: Lines, longest: int) -> pa.Table | None:
-        """Return the lines as a table, properties as text; None if Arrow refuses them or there are too many names."""
+        """Return the lines as a table, properties as text; ``longest`` is the length of the longest line in bytes.
+
+        None if Arrow refuses them, they are not UTF-8, have an escaped separator, or too many names of properties.
+        """
         if b"\\" in data and any(separator in data for separator in _SEPARATORS):
             return None
         try:

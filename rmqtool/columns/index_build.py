@@ -35,7 +35,7 @@ class Keys(NamedTuple):
     store_timestamps: Ints
 
     def cut(self, begin: int, end: int | None = None) -> Keys:
-        """Return the keys from ``begin`` to before ``end``."""
+        """Return the keys from number ``begin`` to before ``end``, None for the last; the arrays are shared."""
         rows = slice(begin, end)
         return Keys(self.key_hashes[rows], self.physical_offsets[rows], self.store_timestamps[rows])
 
@@ -63,9 +63,9 @@ class HungIn(NamedTuple):
 
 
 def hang_in(slots: npt.NDArray[np.int32], header: IndexHeader, keys: Keys) -> HungIn:
-    """Give ``keys``, at least one, the next entries of a file and link them into its ``slots``, which are changed.
+    """Return the entries that ``keys``, at least one, get in a file, linked into its ``slots``, and its new header.
 
-    The file must have room for all of them.
+    ``slots`` are changed, ``header`` is not. The file must have room for all entries.
     """
     first = max(header.index_count, _FIRST_ENTRY)
     made = hung(slots, keys, first, header.begin_timestamp)

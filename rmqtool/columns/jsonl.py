@@ -33,7 +33,10 @@ class Lines(NamedTuple):
 
 
 def iter_json_lines(records: Records, bounds: Bounds = DEFAULT_BOUNDS) -> Iterator[Lines]:
-    """Yield a Message line for each record, in their order; ``bounds`` limit how many are made at a time."""
+    """Yield a Message line for each record, in their order.
+
+    ``bounds`` limit how many lines are made at a time, and the size of one inflated body.
+    """
     if _are_few_inflated(records):
         for part in iter_parts(records, bounds, inflate=False):
             yield from _iter_compiled(part.records, part.first_row, bounds)
@@ -46,14 +49,16 @@ def iter_json_lines(records: Records, bounds: Bounds = DEFAULT_BOUNDS) -> Iterat
         yield Lines(text, offsets, part.first_row, part.bodies.flaws)
 
 
-# A row that is made by itself costs several times as much as one among many: at most one in this many may be.
+# A row that is made by itself costs several times as much as one among many. If more than one row in 16 would be, all
+# are joined by columns.
 _MOST_ALONE = 16
-# The first guess of the room for lines: this many bytes for each, and this often the bytes of its record.
+# A guess of the room for lines: for each line these bytes, and twice the size of its record. Lines that do not fit are
+# made by the next call.
 _LINE, _TIMES = 640, 2
 
 
 def _are_few_inflated(records: Records) -> bool:
-    """Return whether the kernel makes nearly all lines: it leaves rows with compressed bodies."""
+    """Return whether the kernel makes nearly all lines; False without it. It leaves rows with compressed bodies."""
     return kernel.NATIVE is not None and int(are_compressed(records).sum()) * _MOST_ALONE <= len(records)
 
 

@@ -26,7 +26,10 @@ _INT_MIN = 1 << 31
 
 
 def index_keys(records: Records, properties: Properties, rules: DispatchRules) -> IndexKeys:
-    """Return the index entries of ``records``: for each its unique key, its keys, then its tag if tags are indexed."""
+    """Return the index entries of ``records``: for each its unique key, its keys, then its tag if tags are indexed.
+
+    Rollbacks have none. ``properties`` are decoded only where the kernel does not make the entries.
+    """
     dispatch = dispatch_of(records)
     if dispatch is not None:
         return _joined(dispatch.keys, dispatch.tag_keys) if rules.tag_entries else dispatch.keys

@@ -69,10 +69,11 @@ class _Refused(Exception):
 
 
 def stage_messages(batch: pa.RecordBatch) -> pa.RecordBatch | Refusal:
-    """Return topic, body, property block (``text``), queue id, hash of the sharding key, flag and born time (ms).
+    """Return a row for each message: topic, body, property block (``text``), queue id, hash, flag and born time (ms).
 
-    The queue id can be ``NO_QUEUE``. The hash is null without a sharding key. The first row that cannot be a message is
-    returned as a refusal.
+    The queue id can be ``NO_QUEUE``. The hash is that of the sharding key, null without one. ``born`` is null where the
+    row has no born time. If a row cannot be a message, only the first such row of the first failed check is returned,
+    as a refusal.
     """
     try:
         return _Rows(batch).staged()
@@ -110,6 +111,7 @@ class _Rows:
         return self.batch.column(name).cast(wanted)
 
     def _number(self, name: str, least: int, default: int) -> Any:
+        """Return a column of numbers, ``default`` for null; a number below ``least`` or above an ``int`` is refused."""
         found = self._column(name, _LONG)
         self._refuse(pc.or_(pc.less(found, least), pc.greater(found, INT_MAX)), f"its {name} is out of range")
         return pc.fill_null(found, default)

@@ -149,7 +149,10 @@ class Properties:
         return coded_texts(self.text, self.name_offsets, self.name_lengths)
 
     def maps(self) -> pa.MapArray:
-        """Return the properties of each record as a column of maps from text to text."""
+        """Return the properties of each record as a column of maps from text to text.
+
+        A name that occurs twice keeps its first place and takes its last value.
+        """
         names, kept, values = self.distinct()
         counts = np.bincount(self.rows[kept], minlength=self.count)
         offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)))
@@ -160,7 +163,7 @@ class Properties:
     def are_in_turn(self, are_special: Callable[[Bytes], Mask]) -> bool:
         """Return whether no byte is special except the two separators of each pair, and no piece was left out.
 
-        Both separators are special, so counting is enough: two special bytes for each pair.
+        ``are_special`` must accept both separators. So counting is enough: two special bytes for each pair.
         """
         blocks = (self.text[at : at + _BLOCK] for at in range(0, len(self.text), _BLOCK))
         return sum(int(np.count_nonzero(are_special(block))) for block in blocks) == 2 * len(self.rows)
@@ -217,7 +220,7 @@ def _decode_pairs(records: Records) -> Pairs:
 
 
 def _counts(piece_ends: Ints, ends: Ints) -> Ints | int:
-    """Return how many pieces each block has; ``ends`` are the ends of the blocks."""
+    """Return how many pieces each block has, one number if all have the same; ``ends`` are the ends of the blocks."""
     each, rest = divmod(len(piece_ends), max(len(ends), 1))
     if each and not rest and (piece_ends[each - 1 :: each] == ends - 1).all():
         return each  # most often all records have the same number

@@ -31,6 +31,7 @@ Units = npt.NDArray[np.void]
 
 _UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
 _BATCH_UNIT = np.dtype(layouts.BATCH_CONSUME_QUEUE_UNIT.dtype())
+# Whether a record has an entry in its queue, by the bits of its transaction type.
 _WITH_UNIT = np.array([has_queue_unit(flag) for flag in range(TRANSACTION_MASK + 1)])
 
 
@@ -117,7 +118,10 @@ def have_queue_unit(records: Records) -> Mask:
 
 
 def tags_codes(records: Records, properties: Properties, topics: Coded, rules: DispatchRules) -> Ints:
-    """Return the tags code of each record: the hash of its tag, or its time of delivery in the delay queues."""
+    """Return the tags code of each record: the hash of its tag, 0 without one.
+
+    In the delay queues it is the time of delivery (ms).
+    """
     tags = properties.find(TAGS)
     codes = java_hashes(properties.text, *tags).hashes.view(np.int32).astype(np.int64)
     delayed = np.flatnonzero(topics.each(lambda topic: topic == SCHEDULE_TOPIC, np.bool_)) if topics.values else ()
@@ -150,7 +154,10 @@ class _Entries(NamedTuple):
 
 
 def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
-    """Return the entries of ``parts``, which follow each other in the log, queue by queue."""
+    """Return the entries of ``parts``, which follow each other in the log, queue by queue.
+
+    Queues are in the order of their first entries.
+    """
     if not any(len(part.units) for part in parts):
         return []
     numbers: dict[str, int] = {}

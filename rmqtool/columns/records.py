@@ -112,7 +112,7 @@ class Records:
         return lengths
 
     def select(self, rows: Ints | Mask | slice) -> Records:
-        """Return the columns of some rows, in their order."""
+        """Return the columns of some rows, in the order of ``rows``; results in ``made`` are not taken over."""
         columns = self.columns
         return Records(
             self.data,

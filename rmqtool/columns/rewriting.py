@@ -26,7 +26,8 @@ class Packed:
     """Records back to back in a buffer of their own: row i begins at ``starts[i]``.
 
     The places of the fields after the hosts depend on ``host_bits``. The records that are ``is_sealed`` end with a
-    checksum of themselves, which is wrong as soon as a field changes; ``seal`` repairs it.
+    checksum of themselves, which is wrong as soon as a field changes; ``seal`` computes it again.
+    ``last_store_timestamp`` (ms) is that of the last record that was packed, in a ``part`` too.
     """
 
     data: Bytes
@@ -75,7 +76,7 @@ class Packed:
 
 
 def pack(records: Records) -> Packed:
-    """Return the bytes of ``records``, in their order, in a buffer that may be changed."""
+    """Return the bytes of ``records``, at least one, in their order, in a buffer that may be changed."""
     sizes = records.column("total_size").astype(np.int64)
     ends = records.file_offsets + sizes
     breaks = np.flatnonzero(records.file_offsets[1:] != ends[:-1]) + 1
@@ -94,7 +95,7 @@ def pack(records: Records) -> Packed:
 
 
 def _are_sealed(records: Records, ends: Ints) -> Mask:
-    """Return which records end with a checksum of themselves."""
+    """Return which records end with a property checksum, by its name; its digits are not looked at."""
     found = records.properties_lengths >= CRC_BLOCK_LENGTH
     rows = np.flatnonzero(found)
     if len(rows):

@@ -107,7 +107,7 @@ def _physical_base(view: memoryview, file_offset: int) -> int:
 def _find_seeds(piece: Bytes, at: int, lengths: tuple[int, int], base: int) -> Ints:
     """Return ``at`` and, evenly spread after it, offsets that look like records: a magic, and the right place.
 
-    ``lengths`` are the mean and the longest length of the sampled records.
+    ``lengths`` are the mean and the longest length of the sampled records, ``base`` is the physical offset of byte 0.
     """
     mean, longest = lengths
     left = len(piece) - at
@@ -178,7 +178,7 @@ def _walk_in_lock_step(piece: Bytes, seeds: Ints) -> _Walks:
 
 
 def _prove(view: memoryview, walks: _Walks) -> tuple[list[Ints], int]:
-    """Return the starts, in runs, that a walk from the first seed finds, and where it ends."""
+    """Return the starts, in runs, that one walk from the first seed finds, and the offset where that walk ends."""
     seeds, ends = walks.seeds, walks.ends
     # A walk is proven right if the one before it ended on its seed: the runs break where that is not so.
     breaks = np.append(np.flatnonzero(ends[:-1] != seeds[1:]), len(seeds) - 1)
@@ -212,7 +212,8 @@ class Covered(NamedTuple):
 def cover_with_units(file_offsets: Ints, sizes: Ints, begin: int, end: int) -> Covered | Declined:
     """Return how the entries of all queues cover the bytes from ``begin`` to ``end``; several may name one record.
 
-    The log is not read. Declines if two entries contradict each other or one is not inside the range.
+    The log is not read. Entries with the same place and size count once. Declines if two entries overlap, one is not
+    inside the range, or a size is not positive.
     """
     order = np.argsort(file_offsets, kind="stable")
     starts, lengths = file_offsets[order], sizes[order].astype(np.int64)
