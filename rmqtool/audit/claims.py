@@ -26,7 +26,7 @@ class Claim(NamedTuple):
 
 
 class Verdict(StrEnum):
-    """Where the entry of a record belongs."""
+    """Where the entry of a record belongs; a STRAY record gets no entry at the offset that it claims."""
 
     CLAIMED = "at the queue offset that it claims"
     NEXT = "after the entry of the record before it"
@@ -38,14 +38,15 @@ class Entries(Protocol):
     """The entries of a queue on disk, as far as a claim is judged by them."""
 
     def lead_to(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
-        """Return whether the entry at a queue offset leads to the record of ``unit``."""
+        """Return whether there is an entry at a queue offset and it points to the record that is due ``unit``."""
 
 
 class QueueClaims:
-    """The records of one simple queue in the order of the log.
+    """Judges the records of one simple queue, which must be given in the order of the log.
 
-    ``lost_between`` returns how many records the damage between two offsets of the log can have held, ``start`` is the
-    start of the log.
+    For each record call ``judge``, and ``judge_by`` if that returns None; then ``place`` if the record has an entry.
+    ``lost_between`` returns how many records at most the damage between two offsets of the log can have held, ``start``
+    is the start of the log.
     """
 
     def __init__(self, entries: Entries, lost_between: Callable[[int, int], int], start: int) -> None:
@@ -57,7 +58,7 @@ class QueueClaims:
         self._lost_between = lost_between
 
     def judge(self, claim: Claim) -> Verdict | None:
-        """Return where a record belongs, or None if the next record of the queue decides."""
+        """Return where a record belongs, or None if the next record of the queue decides (``judge_by``)."""
         offset, expected = claim.queue_offset, self.expected
         if offset == expected:
             return Verdict.CLAIMED
@@ -83,17 +84,21 @@ class QueueClaims:
         return Verdict.CLAIMED if self._may_be_right(claim, following) else Verdict.STRAY
 
     def _is_credible(self, claim: Claim) -> bool:
-        """Return whether the gap before a claim is narrow enough to be real."""
+        """Return whether at most ``WIDEST_GAP`` entries are missing before a claim; a wider gap is a damaged offset."""
         return self.expected is None or claim.queue_offset - self.expected <= WIDEST_GAP
 
     def _may_be_right(self, claim: Claim, following: int | None) -> bool:
-        """Return whether a claim may be right although the next record does not follow it."""
+        """Return whether a claim may be right although the next record does not follow it.
+
+        That of the first record may be if the next one claims a later offset; that of any other if damage explains the
+        messages missing before it, and the next record does not claim the offset that was expected here.
+        """
         if self.expected is None:
             return following is not None and following > claim.queue_offset
         return following != self.expected and self.is_explained(claim, self.expected)
 
     def is_explained(self, claim: Claim, expected: int) -> bool:
-        """Return whether enough of the log is damaged to explain the missing messages from ``expected`` to a record."""
+        """Return whether damage in the log can have held all messages from ``expected`` to before a record."""
         missing = claim.queue_offset - expected
         lost = self._lost_between(self.last_end, claim.unit.physical_offset)
         return 0 <= missing <= min(lost, WIDEST_GAP)

@@ -40,7 +40,7 @@ class Stretch(NamedTuple):
 
 
 def find_covering(spans: Sequence[AnySpan], physical_offset: int) -> AnySpan | None:
-    """Return the span that holds an offset. The spans must be in the order of the log and must not overlap."""
+    """Return the span that holds an offset, or None. The spans must be in the order of the log and not overlap."""
     at = bisect_right(spans, physical_offset, key=_start_of) - 1
     return spans[at] if at >= 0 and physical_offset < spans[at].end else None
 
@@ -52,9 +52,9 @@ def is_any_between(spans: Sequence[Span], start: int, end: int) -> bool:
 
 
 def lost_between(start: int, end: int, *maps: Sequence[Span]) -> int:
-    """Return the largest number of records that spans between two offsets can have held.
+    """Return how many records of the least size fit into the spans between two offsets, rounded up.
 
-    The spans of each map must be in the order of the log and must not overlap.
+    No more records can have been lost there. The spans of each map must be in the order of the log and not overlap.
     """
     lost = 0
     for spans in maps:
@@ -100,7 +100,7 @@ class Bridge(NamedTuple):
 
     @property
     def start(self) -> int:
-        """The offset of its first byte."""
+        """``physical_offset`` under the name that every ``Span`` has."""
         return self.physical_offset
 
 
@@ -121,12 +121,12 @@ class DamageMap:
         return self.bridges[at] if at >= 0 and physical_offset < self.bridges[at].end else None
 
     def find_last_bridge(self, start: int, end: int) -> Bridge | None:
-        """Return the last bridge that begins between two offsets, or None."""
+        """Return the last bridge that begins at ``start`` or later and before ``end``, or None."""
         at = bisect_right(self.bridges, end - 1, key=_start_of) - 1
         return self.bridges[at] if at >= 0 and self.bridges[at].physical_offset >= start else None
 
     def lost_between(self, start: int, end: int) -> int:
-        """Return the largest number of records that the damage between two offsets can have held."""
+        """Return how many records at most were lost between two offsets, in damage and under bridges."""
         return lost_between(start, end, self.spans, self.bridges)
 
 

@@ -43,6 +43,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Units = npt.NDArray[np.void]
 
+# The dtypes of entries in simple queues and in batch queues.
 UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
 BATCH_UNIT = np.dtype(layouts.BATCH_CONSUME_QUEUE_UNIT.dtype())
 
@@ -57,7 +58,11 @@ class Inflating(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Selects what batches contain. Topics in ``batch_topics`` have batch queues and get their entries there."""
+    """Selects what batches contain.
+
+    ``rules`` make the entries of queues. Topics in ``batch_topics`` have batch queues and get their entries there.
+    ``keys`` adds the index entries of keys, ``tag_keys`` those of tags, which only 5.4 writes.
+    """
 
     rules: DispatchRules
     batch_topics: frozenset[str] = frozenset()
@@ -97,7 +102,10 @@ class RecordFlaw(NamedTuple):
 
 
 class HostRun(NamedTuple):
-    """Consecutive records stored by the same host; ``length`` is the size of the first record."""
+    """Consecutive records stored by the same host, among those with hosts of its address family.
+
+    ``host`` is the address, then the port in 4 bytes. ``length`` is the size of the first record.
+    """
 
     host: bytes
     physical_offset: int
@@ -116,9 +124,10 @@ class Half(NamedTuple):
 class Batch:
     """Consecutive records of a segment, with at most blanks and damage between them and the next batch.
 
-    ``entries`` are due in simple queues, ``batch_runs`` in batch queues. ``bodies`` has the records whose body does not
-    inflate, ``heads`` those with a header or properties that no broker writes, ``hosts`` who stored the records.
-    ``hosts`` is empty in a part of a batch.
+    ``entries`` are due in simple queues, ``batch_runs`` in batch queues, ``keys`` and ``tag_keys`` in the index.
+    ``bodies`` has the records whose body does not inflate, ``heads`` bridges and records with a header or properties
+    that no broker writes, ``commits`` the committed records with their half messages. ``hosts`` has the hosts that
+    stored the records; it is empty in a part of a batch.
     """
 
     physical_offsets: Ints
@@ -138,7 +147,7 @@ class Batch:
         return replace(self, tag_keys=_NO_KEYS) if len(self.tag_keys.key_hashes) else self
 
     def before(self, end: int) -> Batch:
-        """Return the part of the batch before ``end`` of the log."""
+        """Return the records that begin before ``end`` of the log, with everything that they are due."""
         if self.physical_offsets[-1] < end:
             return self
         rows = self.physical_offsets < end
@@ -264,6 +273,7 @@ def _check_texts(records: Records, properties: Properties) -> Iterator[RecordFla
 
 
 def _rows_without_text(records: Records, properties: Properties) -> list[int]:
+    """Return the rows whose properties are not UTF-8. The kernel flags them when it dispatches records."""
     dispatch = dispatch_of(records)
     if dispatch is not None:
         rows: list[int] = np.flatnonzero(dispatch.flags & NOT_TEXT).tolist()
@@ -288,7 +298,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-# The magic bytes of each codec. A zlib body begins with 0x78 because brokers use a window of 32 KiB.
+# The magic bytes of each codec. A zlib body begins with 0x78 because Java deflates with a window of 32 KiB.
 _HEADS = {"zlib": (b"\x78",), "lz4": (b"\x04\x22\x4d\x18",), "zstd": (b"\x28\xb5\x2f\xfd",)}
 
 
@@ -318,7 +328,7 @@ def _check_body(sys_flag: int, raw_body: bytes, inflating: Inflating) -> Flaw | 
 
 # A port has 16 bits; the record has 32 bits for it.
 _MOST_PORT = 0xFFFF
-# A client gives up after 16 deliveries by default. A count of 65,536 is a damaged field.
+# By default a message is delivered again 16 times at most. A count of 65,536 is a damaged field.
 _MOST_RECONSUME_TIMES = 1 << 16
 # Clocks of clients drift by seconds. Ten minutes ahead of the broker is not drift.
 _MOST_AHEAD_MS = 600_000
@@ -348,7 +358,7 @@ def _have_odd_heads(records: Records) -> Mask:
 
 
 def check_head(message: Message) -> Iterator[RecordFlaw]:
-    """Yield the first flaw of a record whose header has a value that no broker writes."""
+    """Yield one flaw if the header has values that no broker writes: that of the first in ``_odd_fields``."""
     prefix = PREFIXES[message.sys_flag & HOST_BITS]
     for name, text in _odd_fields(message):
         field = prefix.field(name)
@@ -418,7 +428,7 @@ def join_hosts(runs: Iterable[HostRun]) -> list[HostRun]:
 
 
 def join_batches(batches: list[Batch]) -> Batch:
-    """Return consecutive batches as one; runs of one host that meet at a border become one."""
+    """Return consecutive batches, at least one, as one; runs of one host that meet at a border become one."""
     if len(batches) == 1:
         return batches[0]
     return Batch(
@@ -436,15 +446,15 @@ def join_batches(batches: list[Batch]) -> Batch:
     )
 
 
-# Records that are compared with queues and index at once: each comparison costs several reads.
+# A batch ends when it has this many records. To compare even a small one with queues and index takes several reads.
 _RECORDS = 1 << 17
 
 
 def iter_batches(file: ReadableFile, pieces: Iterable[Rows | Place], wanted: Wanted) -> Iterator[Batch | Place]:
     """Yield the pieces of a segment in order: records in batches, everything else as places.
 
-    A record whose only flaw is its store time comes as a place and also in a batch: it is due its entries. A record
-    with another flaw that leaves it readable (``Place.damaged``) comes as a place only.
+    A record whose only flaw is its store time comes as a place, and afterwards in a batch: it is due its entries. A
+    record with another flaw that leaves it readable (``Place.damaged``) comes as a place only.
     """
     waiting: list[Batch] = []
     records = 0

@@ -25,18 +25,19 @@ from rmqtool.store.segments import Segment
 
 # Larger extracts go to the temporary file.
 _IN_MEMORY = 16 << 20
+# The name of that file in errors.
 _KEPT = "the temporary file of what the log says"
 
 
 class LogReading:
-    """Reads segments; ``dledger`` has the paths of those that are data files of DLedger."""
+    """Reads segments as batches with what is ``wanted``; ``dledger`` has the paths of data files of DLedger."""
 
     def __init__(self, wanted: Wanted, dledger: Collection[str] = ()) -> None:
         self.wanted = wanted
         self.dledger = dledger
 
     def pieces(self, segment: Segment, start: int = 0) -> Generator[Batch | Place, None, None]:
-        """Yield the pieces of a segment from ``start`` of its file to its end. A record must begin at ``start``."""
+        """Yield the pieces of a segment from ``start`` of its file on; a record or a DLedger entry begins there."""
         with segment.filesystem.open_read(segment.path) as file:
             if segment.path in self.dledger:
                 yield from iter_batches(file, DLedgerScan(file, segment.base_offset).pieces(start), self.wanted)
@@ -87,7 +88,7 @@ class LogExtract(LogReading, Closable):
         self._kept: dict[_State, list[int]] = {}
 
     def pieces(self, segment: Segment, start: int = 0) -> Generator[Batch | Place, None, None]:
-        """Yield the pieces of a segment. A part of a segment is read and not kept."""
+        """Yield the pieces of a segment, the kept ones if its file is unchanged. A part of it is read and not kept."""
         if start:
             yield from super().pieces(segment, start)
             return
@@ -132,6 +133,7 @@ class LogExtract(LogReading, Closable):
 
 
 def _state_of(segment: Segment) -> _State:
+    """Return the state of a segment's file now; raise FileMissing if a broker has deleted it."""
     status = segment.filesystem.find_stat(segment.path)
     if status is None:
         raise FileMissing(
@@ -143,6 +145,6 @@ def _state_of(segment: Segment) -> _State:
 
 
 def iter_pieces(source: LogReading, segment: Segment, *, tag_keys: bool) -> Iterator[Batch | Place]:
-    """Yield the pieces of a segment, with the entries of tags only on request."""
+    """Yield the pieces of a segment; without ``tag_keys`` batches have no index entries of tags, even if kept so."""
     for found in source.pieces(segment):
         yield found if tag_keys or isinstance(found, Place) else found.without_tag_keys()

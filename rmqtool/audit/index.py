@@ -26,10 +26,12 @@ from rmqtool.formats.layouts import IndexHeader
 from rmqtool.log.buffers import Buffers
 from rmqtool.store.index_files import Geometry
 
+# The dtypes of index entries and of slots.
 ENTRY = np.dtype(layouts.INDEX_ENTRY.dtype())
 SLOT = np.dtype(layouts.INDEX_SLOT.dtype())
 
-# Entries that are examined at once: few enough that their columns stay in the caches of the CPU.
+# Entries that are examined at once: few enough that their columns stay in the caches of the CPU. Their rows
+# have numbers of _ROW_BITS bits.
 _ROW_BITS = 16
 _AT_ONCE = 1 << _ROW_BITS
 # Bytes that are read at once to find the last entry of a sparse file.
@@ -48,7 +50,7 @@ Numbers = npt.NDArray[np.int32]
 class WrongLink(NamedTuple):
     """An entry or a slot that points at entry ``found`` instead of entry ``due``.
 
-    For a slot, ``index_no`` is its number.
+    Both are 0 for no entry. ``index_no`` is the number of the entry, or that of the slot.
     """
 
     index_no: int
@@ -58,10 +60,11 @@ class WrongLink(NamedTuple):
 
 @dataclass
 class IndexLinks:
-    """The result of examining the chains of a file. ``negative`` are entries with a negative hash.
+    """The result of examining the chains of a file. ``negative`` are numbers of entries with a negative hash.
 
-    ``odd_slots`` counts slots without entries that do not hold zero. They are harmless until the entry of that number
-    is written: then a lookup of another key reaches it.
+    ``slots_used`` counts slots that entries belong to. ``entries_left_out`` and ``slots_left_out`` count wrong links
+    that are not named. ``odd_slots`` counts slots that hold a number which no entry of the file has. They are harmless
+    until the entry of that number is written: then a lookup of another key reaches it.
     """
 
     slots_used: int = 0
@@ -85,9 +88,10 @@ class IndexLinks:
 
 @dataclass
 class IndexExamination:
-    """The places and runs of the entries of a file, and the result for their chains in ``links``.
+    """The places and runs of the ``entries`` of a file, and the result for their chains in ``links``.
 
-    ``runs`` are the numbers of the first and last entry of each ascending run.
+    ``lowest`` and ``highest`` are physical offsets. ``runs`` are the numbers of the first and last entry of each
+    ascending run. ``examine_links`` makes what goes into ``links``.
     """
 
     entries: int
@@ -100,7 +104,7 @@ class IndexExamination:
 
 
 class SlotPart(NamedTuple):
-    """A share of the slots of a file: number ``number`` of ``parts`` equal ones."""
+    """One of ``parts`` shares of the slots of a file, about equal; ``number`` counts them from 0."""
 
     number: int = 0
     parts: int = 1
@@ -128,7 +132,10 @@ def examine_entries(file: ReadableFile, slots: int, entries: int) -> IndexExamin
 
 
 def examine_links(file: ReadableFile, slots: int, entries: int, part: SlotPart) -> IndexLinks:
-    """Examine the chains of a share of the slots."""
+    """Examine the chains of a share of the slots.
+
+    All entries are read for each share, but the caller can give the shares to several threads.
+    """
     links = IndexLinks()
     low, high = part.bounds(slots)
     newest = np.zeros(high - low, np.int32)
@@ -167,7 +174,11 @@ def _iter_entries(file: ReadableFile, slots: int, entries: int) -> Iterator[tupl
 def _examine_chains(
     links: IndexLinks, slot_of: npt.NDArray[np.uint32], prev: Numbers, numbers: Numbers, newest: Numbers
 ) -> None:
-    """Compare the links of entries with the newest earlier entry of their slot, and update the newest ones."""
+    """Compare the links of entries with the newest earlier entry of their slot.
+
+    ``newest`` has that entry for each slot of the share, 0 for none, and is updated. ``slot_of`` counts from the first
+    slot of the share.
+    """
     if not len(slot_of):
         return
     # Slot and row packed into one number: sorting numbers is several times faster than argsort of the slots.
@@ -185,9 +196,9 @@ def _examine_chains(
 
 
 def _examine_places(examination: IndexExamination, found: Entries, start: int, before: int) -> int:
-    """Add the physical offsets of entries from number ``start`` on; ``before`` is the last one before them.
+    """Add the physical offsets of entries from number ``start`` on; ``before`` is that of the entry before them.
 
-    Returns the last one of these.
+    Returns that of the last of these.
     """
     places = found["phy_offset"].astype(np.int64)
     if examination.first is None:
@@ -227,7 +238,7 @@ def _examine_slots(
 
 
 def _name(to: list[WrongLink], wrong: Any, numbers: Any, found: Any, due: Any) -> int:
-    """Add wrong links to a list until it is full; return how many were left out."""
+    """Add wrong links to a list until it has ``NAMED``; return how many were left out."""
     rows = np.flatnonzero(wrong)
     room = max(NAMED - len(to), 0)
     to += [WrongLink(int(numbers[row]), int(found[row]), int(due[row])) for row in rows[:room].tolist()]
@@ -261,7 +272,7 @@ class KeysMissing(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexPart:
-    """An open index file, ready to return the entries of a range of the log."""
+    """An open index file, ready to return the entries of a range of the log; ``runs`` as in ``IndexExamination``."""
 
     file: ReadableFile
     path: str
@@ -281,7 +292,7 @@ class IndexPart:
                 yield low, read_entries(self.file, self.geometry.slots, low, high)
 
     def _first_since(self, physical_offset: int, low: int, high: int) -> int:
-        """Return the first entry from ``low`` on, in one run, that points to ``physical_offset`` or later."""
+        """Return the first entry of a run, from ``low`` to ``high``, that points to ``physical_offset`` or later."""
         while low < high:
             middle = (low + high) // 2
             entry = read_entries(self.file, self.geometry.slots, middle, middle + 1)
@@ -317,14 +328,17 @@ class ExaminedIndex(NamedTuple):
 
 
 class HeaderFlaw(NamedTuple):
-    """A field of the header that does not match the content of the file."""
+    """A header field (its name in ``layouts``) that does not match the content of the file; ``text`` says how."""
 
     field: str
     text: str
 
 
 def examine_index(part: IndexPart) -> ExaminedIndex:
-    """Examine the entries of a file and find their runs; the links are left to ``examine_links``."""
+    """Examine the entries of a file and find their runs; the links are left to ``examine_links``.
+
+    These are the entries that the header counts; all written ones, if the header counts none or more than are written.
+    """
     count = part.header.index_count - 1
     written = _last_written(part.file, part.geometry, count)
     examination = examine_entries(part.file, part.geometry.slots, count if 0 < count <= written else written)
@@ -347,7 +361,7 @@ def iter_count_flaws(examined: ExaminedIndex, *, was_killed: bool) -> Iterator[H
 
 
 def find_edge_flaw(header: IndexHeader, name: str, physical_offset: int) -> HeaderFlaw | None:
-    """Return the flaw of ``begin`` or ``end`` PhyOffset when the first or last entry points elsewhere."""
+    """Return the flaw of beginPhyOffset or endPhyOffset (``name``), None if it is the offset that the entry has."""
     said = getattr(header, f"{name}_phy_offset")
     if said == physical_offset:
         return None
@@ -357,7 +371,7 @@ def find_edge_flaw(header: IndexHeader, name: str, physical_offset: int) -> Head
 def is_consistent(examined: ExaminedIndex, *, was_killed: bool) -> bool:
     """Return whether the header and the chains of a file match its entries, so that more can be added.
 
-    This examines the links.
+    The links are examined for this, and added to ``examined``. ``was_killed`` as in ``iter_count_flaws``.
     """
     part, examination = examined.part, examined.examination
     links = examine_links(part.file, part.geometry.slots, examination.entries, SlotPart())
@@ -397,7 +411,11 @@ def _is_written(file: ReadableFile, geometry: Geometry, index_no: int) -> bool:
 
 
 class IndexComparison:
-    """Compares the keys of the log's records, batch by batch, with the entries of all index files."""
+    """Compares the keys of the log's records, batch by batch in the order of the log, with all index files.
+
+    ``missing`` and ``flaws`` are limited to ``NAMED``: further missing keys are added to the last gap, further flaws
+    counted in ``left_out``. ``compared`` counts entries.
+    """
 
     def __init__(self, parts: Iterable[IndexPart]) -> None:
         self.parts = list(parts)
@@ -487,6 +505,7 @@ class IndexComparison:
         self._open_end = bool(lacking[-1] == len(codes) - 1)
 
     def _add_missing(self, more: KeysMissing, *, joined: bool) -> None:
+        """Add a gap; to the last one if it is ``joined`` to that, or if there are ``NAMED`` gaps."""
         if self.missing and (joined or len(self.missing) >= NAMED):
             last = self.missing[-1]
             self.missing[-1] = KeysMissing(min(last.start, more.start), max(last.end, more.end), last.keys + more.keys)
@@ -525,7 +544,7 @@ class _Found:
 
 
 def _codes(keys: IndexKeys, start: int) -> Ints:
-    """Return the code of each key, by which keys and entries are compared."""
+    """Return the codes (``_code``) of keys that are due, to compare them with those of entries."""
     return _code(keys.physical_offsets, keys.key_hashes, start)
 
 

@@ -26,7 +26,7 @@ from rmqtool.log.end import is_filled, read_record
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# Odd times of one range that are named one by one; later ones are joined.
+# Odd times are named one by one up to this row of a batch; those of later rows are joined to the last named one.
 NAMED = 1000
 
 
@@ -42,7 +42,7 @@ class OddTime(NamedTuple):
     """A record, or several in a row, whose store time is out of order.
 
     ``neighbour`` is the store time (ms) that contradicts it: that of the record before, if this one is earlier; that of
-    the record after, if this one is later than both sides.
+    the record after, if this one is later than both sides. Of several records, both times are those of the first.
     """
 
     physical_offset: int
@@ -53,7 +53,7 @@ class OddTime(NamedTuple):
 
 
 class TimeOrder(Protocol):
-    """The first and last two records of a range, and its records out of order."""
+    """The first two and the last two records of a range, fewer if it has fewer, and its records out of order."""
 
     head: tuple[TimedRecord, ...]
     tail: tuple[TimedRecord, ...]
@@ -70,7 +70,7 @@ class LogTimes:
 
 
 def take_times(order: TimeOrder, batch: Batch) -> None:
-    """Add the records of a batch; note those whose store time is out of order."""
+    """Add the records of the batch that follows; note those whose store time is out of order."""
     places = np.concatenate((np.array([one.physical_offset for one in order.tail], np.int64), batch.physical_offsets))
     sizes = np.concatenate((np.array([one.length for one in order.tail], np.int64), batch.sizes))
     times = np.concatenate((np.array([one.store_timestamp for one in order.tail], np.int64), batch.store_timestamps))
@@ -92,9 +92,10 @@ def take_times(order: TimeOrder, batch: Batch) -> None:
 
 
 def _odd_row(times: Ints, row: int) -> tuple[int, int]:
-    """Return which of two neighbours out of order is the odd one, and the other one.
+    """Return which of two neighbours out of order, ``row`` - 1 and ``row``, is the odd one; then the other one.
 
-    It is the earlier in the log if its time is too late for the records on both sides, as after a jump of the clock.
+    It is the first of them if its time is too late for the records on both sides, as after a jump of the clock. Without
+    a record before it, it is odd if it is later than all that follow.
     """
     late = times[row - 2] <= times[row] if row >= 2 else times[row - 1] > times[row:].max()
     return (row - 1, row) if late else (row, row - 1)
@@ -108,7 +109,10 @@ _DAY_MS = 86_400_000
 
 @dataclass
 class LogTail:
-    """The end of the log, and what is in the files after it."""
+    """The end of the log, the store time (ms) of the last record before it, and the bytes after it.
+
+    ``stale`` are the older records that a recovery left after the end.
+    """
 
     offset: int
     store_timestamp: int
@@ -118,14 +122,16 @@ class LogTail:
 
     @property
     def has_torn_record(self) -> bool:
-        """Whether there is a record at the end whose structure is whole."""
+        """Whether a record begins at the end whose structure is whole and whose content is damaged."""
         return any(damage.start == self.offset and damage.record is not None for damage in self.torn)
 
 
 class LogPass:
     """One reading of a log, whose segments ``source`` reads.
 
-    Store times after ``now`` by more than a day are not believed.
+    ``end``, ``last_timestamp`` and ``last_place`` are the end, store time and offset of the last record so far,
+    ``newest_timestamp`` is the greatest store time; those more than a day after ``now`` do not count. ``advance`` is
+    called with the size of each segment when it was read.
     """
 
     def __init__(
@@ -147,7 +153,7 @@ class LogPass:
         self._held: list[Damage] = []
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Yield all records, beginning with the segment that holds ``start``."""
+        """Yield all records, from the segment on that holds ``start``; damage between them is noted in ``damage``."""
         reached: int | None = None
         for segment in self.log:
             if segment.end_offset <= start:
@@ -165,7 +171,7 @@ class LogPass:
                 return
 
     def tail(self) -> LogTail:
-        """Return the end of the log and the bytes after it. Call it after all batches were taken."""
+        """Return the end of the log, past a blank if that fills the segment. Call it after all batches were taken."""
         end = self.end
         segment = self.log.find(end)
         if segment is not None and segment.base_offset != end and segment.path not in self._source.dledger:
@@ -174,13 +180,13 @@ class LogPass:
         return LogTail(end, self.last_timestamp, torn, self.stale)
 
     def find_record(self, physical_offset: int) -> Message | None:
-        """Return the valid record at a physical offset before the end of the log."""
+        """Return the valid record at a physical offset before the end of the log, or None."""
         inside = self.log.min_offset <= physical_offset < self.end
         return read_record(self.log, physical_offset) if inside else None
 
     @property
     def last_damaged_timestamp(self) -> int:
-        """The newest store time in a readable damaged record: a clean stop may have seen it."""
+        """The newest store time in a readable damaged record, 0 without one: a checkpoint may have this time."""
         return max((one.record.store_timestamp for one in self.damage.spans if one.record is not None), default=0)
 
     def is_odd_time(self, physical_offset: int) -> bool:
@@ -190,9 +196,9 @@ class LogPass:
         return find_covering(joined(odd), physical_offset) is not None
 
     def _segment(self, segment: Segment, at: int) -> Generator[Batch, None, int | None]:
-        """Yield the batches of a segment from ``at`` on.
+        """Yield the batches of a segment from ``at`` of its file on.
 
-        Return where to continue if older records look like the end of the log but newer ones follow, else None.
+        Return the file offset to continue at if older records follow that are not stale, else None.
         """
         go_on: int | None = None
         for found in self._source.pieces(segment, at):
@@ -279,8 +285,8 @@ class LogPass:
     def _is_stale(self, segment: Segment, place: Place, following: int) -> bool:
         """Return whether the records from ``following`` on are left over from before a broker cut the log here.
 
-        They are if each is older than the last record before them and no later segment has a record. In doubt they are
-        valid: it is better to show old messages again than to lose new ones.
+        They are if each is older than the last record before them and no later segment has a record; then ``stale`` has
+        them. In doubt they are valid: it is better to show old messages again than to lose new ones.
         """
         last = self.last_timestamp
         if last > self._latest_credible:
@@ -298,7 +304,7 @@ class LogPass:
 
 
 def _damage_at(segment: Segment, place: Place) -> Damage:
-    """Return a place without a valid record as damage; a blank and an unused end are damage of no message."""
+    """Return a place without a valid record as damage: a blank of no bytes, an unused end of no message."""
     start = segment.base_offset + place.file_offset
     if isinstance(place.what, Flaw):
         record = place.damaged if place.what.code in _STANDS else None

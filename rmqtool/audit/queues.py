@@ -20,13 +20,13 @@ from rmqtool.formats.consume_queue import ConsumeQueueExtUnit
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.store.segments import SegmentQueue
 
-# Read a whole span of a queue if it has at most this many times the entries that are needed.
+# Read a whole span of a queue if it has less than this many times the entries that are needed, or is short.
 _SPARSE = 4
 # Entries that are read and compared at once.
 _READ_AT_ONCE = 1 << 16
 # Records named for one run of entries that differ in the same way; the rest is counted.
 NAMED = 4096
-# Delays of upstream's levels are whole seconds.
+# Milliseconds. Delays of upstream's levels are whole seconds.
 _SECOND = 1000
 # The size of an extension entry is a signed short.
 _LARGEST_EXT_UNIT = 1 << 15
@@ -44,8 +44,8 @@ class Apart(StrEnum):
 class UnitsApart(NamedTuple):
     """Consecutive entries of one queue, ``units`` of them, that differ in the same way.
 
-    ``physical_offsets`` and ``sizes`` are those of the first ``NAMED`` records. ``due`` and ``found`` are the first
-    entry as it should be and as it is.
+    ``physical_offsets`` and ``sizes`` are those of the first ``NAMED`` records that are due these entries. ``due`` and
+    ``found`` are the first entry as it should be and as it is.
     """
 
     topic: str
@@ -74,7 +74,7 @@ class QueueComparison:
     apart: list[UnitsApart] = field(default_factory=list)
 
     def add_hits(self, offsets: Ints) -> None:
-        """Add queue offsets in any order; neighbours are joined."""
+        """Add queue offsets, in any order; each run of consecutive ones is a span."""
         if not len(offsets):
             return
         breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
@@ -82,7 +82,7 @@ class QueueComparison:
         self.add_spans(Span(int(run[0]), int(run[-1]) + 1) for run in runs)
 
     def add_spans(self, spans: Iterable[Span]) -> None:
-        """Add spans of queue offsets; neighbours are joined."""
+        """Add spans of queue offsets; one that begins where the last one ends is joined to it."""
         for span in spans:
             if self.hits and self.hits[-1].end == span.start:
                 self.hits[-1] = Span(self.hits[-1].start, span.end)
@@ -129,14 +129,14 @@ class QueueUnits:
         return units
 
     def at(self, queue_offsets: Ints) -> Units:
-        """Return the entries at some queue offsets, in their order."""
+        """Return the entries at some queue offsets, in their order; zeros for an offset that no queue can have."""
         low, high = int(queue_offsets.min()), int(queue_offsets.max())
         count = len(queue_offsets)
         if low >= 0 and high - low < max(_SPARSE * count, 64):
             return self.read(low, high - low + 1)[queue_offsets - low]
         units = np.zeros(count, UNIT)
         for row, queue_offset in enumerate(queue_offsets.tolist()):
-            # The position of a larger one does not fit into 64 bits: its record is damaged.
+            # The position of a larger one may not fit into 64 bits: its record is damaged.
             if 0 <= queue_offset < 1 << 58:
                 units[row] = self.read(queue_offset, 1)[0]
         return units
@@ -159,7 +159,7 @@ def find_tags_code(ext: SegmentQueue | None, address: int) -> int | None:
 
 
 def compare_run(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> None:
-    """Compare the entries that ``run`` is due with those on disk."""
+    """Compare the entries that ``run`` is due with those on disk, and add the result to ``comparison``."""
     first, count = int(run.queue_offsets[0]), len(run.units)
     if first >= 0 and count <= _READ_AT_ONCE and follow(run.queue_offsets):
         found = queue.read(first, count)
@@ -185,7 +185,7 @@ def _compare(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> N
 
 
 class Judged(NamedTuple):
-    """Entries by row: ``led`` point to their records, ``right`` are right altogether, ``apart`` is how they differ."""
+    """Entries by row: ``led`` point to their records, ``right`` are fully right, ``apart`` is how the others differ."""
 
     led: Mask
     right: Mask
@@ -291,7 +291,7 @@ class BatchQueueUnits:
                 yield segment.path, at, np.frombuffer(file.pread((high - low) * BATCH_UNIT.itemsize, at), BATCH_UNIT)
 
     def compare(self, run: QueueRun) -> Iterator[BatchApart]:
-        """Yield the differences from the entries that ``run`` is due. Its records are consecutive in the log."""
+        """Yield the entries that differ, then the missing ones. ``run`` has all due entries for its span of the log."""
         due = {int(unit["physical_offset"]): unit for unit in run.units}
         last = run.units[-1]
         for file, at, units in self.between(min(due), int(last["physical_offset"]) + int(last["size"])):

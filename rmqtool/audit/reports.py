@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rmqtool.log.ranges import Effort
     from rmqtool.progress import Progress
 
+# Topic and queue id.
 Queue = tuple[str, int]
 
 # Findings of one kind that are named for one segment; the rest is counted.
@@ -61,7 +62,10 @@ class FlawRun(NamedTuple):
 
 
 class Jump(NamedTuple):
-    """Two neighbouring records of one queue whose queue offsets are not consecutive."""
+    """Two neighbouring records of one queue whose queue offsets are not consecutive.
+
+    ``before`` and ``offset`` are their queue offsets, ``before_at`` and ``at`` their physical offsets.
+    """
 
     queue: Queue
     before: int
@@ -71,7 +75,7 @@ class Jump(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """The records of one queue in a segment: first and last queue offset, their places in the log, and the count."""
+    """The records of one queue in a segment: first and last queue offset, their physical offsets, and the count."""
 
     first: int
     first_at: int
@@ -94,7 +98,12 @@ class Unread(NamedTuple):
 
 @dataclass
 class SegmentReport:
-    """The comparison of one segment. ``end`` is where its last valid record ends; ``closed``: it has a blank record."""
+    """The comparison of one segment, or of a range of it.
+
+    ``end`` is the physical offset where its last valid record ends; ``closed``: it has a blank record. ``zeros`` are
+    the file offsets of flaws that are zeros only. ``batch_messages`` and ``keys`` count the entries that are due in
+    each batch queue and in the index.
+    """
 
     base_offset: int
     size: int
@@ -126,7 +135,7 @@ class SegmentReport:
     unread: Unread | None = None
 
     def join(self, more: SegmentReport) -> SegmentReport:
-        """Return the report of this range and the one after it as one."""
+        """Return the report of this range and the one after it as one. It takes over ``queues`` of this one."""
         edge = find_odd_edge(self, more)
         odd_times = [*self.odd_times, *([edge] if edge is not None else []), *iter_odd_times(more, edge)]
         joined = replace(
@@ -163,7 +172,7 @@ class SegmentReport:
         return joined
 
     def is_zero(self, run: FlawRun) -> bool:
-        """Return whether the bytes of a flaw are all zeros."""
+        """Return whether zeros were found where the flaw begins, as in an unwritten part of the file."""
         return run.file_offset in self.zeros
 
 
@@ -195,7 +204,10 @@ def report_pieces(report: SegmentReport, found: Iterable[Batch | Place], against
 
 
 def _take_place(report: SegmentReport, place: Place) -> None:
-    """Add a place without a right record; records that are moved by the same distance become one flaw."""
+    """Add a place without a right record.
+
+    Records that are moved by the same distance become one flaw. After ``_NAMED`` flaws, further ones are joined.
+    """
     if isinstance(place.what, Blank):
         report.closed = True
     if not isinstance(place.what, Flaw) or isinstance(place.what, Nothing):
@@ -336,7 +348,7 @@ class ReportRange(NamedTuple):
 
 
 class IndexFileName(NamedTuple):
-    """An index file whose entries have been examined."""
+    """An index file whose entries have been examined: an ``IndexPart`` before its file is opened."""
 
     path: str
     geometry: Geometry
@@ -345,7 +357,7 @@ class IndexFileName(NamedTuple):
 
 
 class LinkTask(NamedTuple):
-    """A share of the slots of an index file to examine; ``number`` is the position of the file in the work's list."""
+    """A share of the slots of an index file to examine; ``number`` is the file's position in ``ReportWork.indexes``."""
 
     number: int
     entries: int
@@ -353,7 +365,7 @@ class LinkTask(NamedTuple):
 
 
 class LinkReport(NamedTuple):
-    """The examined links of an index file, or the error that prevented it."""
+    """The examined links of the slots of a ``LinkTask``, or the error that prevented it."""
 
     number: int
     links: IndexLinks
@@ -402,7 +414,10 @@ class ReportWork:
             return LinkReport(asked.number, IndexLinks(), error)
 
     def report(self, asked: ReportRange) -> SegmentReport:
-        """Return the report of a range; after a failed read it covers the bytes before, and ``unread`` says why."""
+        """Return the report of a range; after a failed read it covers the bytes before, and ``unread`` says why.
+
+        Raises ReadFailed if the file may not be read.
+        """
         segment = asked.segment
         report = SegmentReport(segment.base_offset, segment.size, segment.base_offset)
         report.began = None if asked.is_guess else asked.start
@@ -468,9 +483,9 @@ class ReportWork:
 def iter_work_reports(
     work: ReportWork, segments: list[Segment], entries: list[int], effort: Effort
 ) -> Generator[SegmentReport | LinkReport, None, None]:
-    """Yield the reports of the links of each index file, then the report of each segment.
+    """Yield the reports of the links, one for each share of each index file; then the report of each segment.
 
-    ``entries`` has the number of entries of each index file.
+    ``entries`` has the number of entries to examine of each of the work's index files.
     """
     jobs, progress = effort.jobs, effort.progress
     progress.start("reading the log", sum(segment.size for segment in segments), "bytes")
@@ -510,7 +525,7 @@ def _joined(
 ) -> Iterator[SegmentReport]:
     """Yield the reports of whole segments, joined from those of their ranges.
 
-    ``ahead`` has reports of guessed ranges.
+    ``ahead`` has reports of the ranges as planned. None: all are made here, with the right starts.
     """
     whole: SegmentReport | None = None
     at: int | None = None
