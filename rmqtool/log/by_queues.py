@@ -28,7 +28,7 @@ from rmqtool.log.select import Queue, Selection
 
 # Records at most this far apart are read together, with the bytes between them.
 _NEAR = 4 << 10
-# Limit of bytes gathered at once; a single record may be larger.
+# Limits of the bytes and of the records gathered at once; a single record may be larger.
 MOST_BYTES = 4 << 20
 MOST_ROWS = 4096
 
@@ -220,7 +220,10 @@ def reader_of(
     checksums: bool = True,
     skims: bool = False,
 ) -> RangeReader | CoveredReader:
-    """Return the reader for a range: by way of the queues if there are any, else through the log."""
+    """Return the reader for a range: by way of the queues if there are any and it is in a commit log.
+
+    Else it is read through; only then ``skims`` has an effect.
+    """
     if queues and asked.file.kind is LogKind.COMMIT_LOG:
         return CoveredReader(asked, selection, queues, checksums=checksums)
     return RangeReader(asked, selection, checksums=checksums, skims=skims)

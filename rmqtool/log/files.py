@@ -110,7 +110,7 @@ class OpenLogs:
             self._open.popitem()[1].close()
 
     def get(self, file: LogFile) -> ReadableFile:
-        """Return the open file. It may be closed after fifteen other files were asked for."""
+        """Return the open file. It stays open until sixteen other files were asked for."""
         opened = self._open.pop(file, None) or file.open()
         self._open[file] = opened
         if len(self._open) > self._MOST:

@@ -127,7 +127,7 @@ def _holds_record(file: LogFile) -> bool:
 
 
 def _near_end(files: Sequence[LogFile], start: Mark, not_after: int) -> Mark:
-    """Return the beginning of the last file with a settled record, or ``start`` if that is later."""
+    """Return the beginning of the last file whose first record is old enough, or ``start`` if that is later."""
     for file in reversed(files):
         first = read_first_time(file)
         if first is not None and first <= not_after:
@@ -136,7 +136,7 @@ def _near_end(files: Sequence[LogFile], start: Mark, not_after: int) -> Mark:
 
 
 class _FileWalk:
-    """One walk over a file from a mark on."""
+    """Walks one file from a mark on, to find how far it is settled; for the arguments see ``find_settled``."""
 
     def __init__(self, file: LogFile, start: Mark, not_after: int, upto: int | None) -> None:
         self.file = file

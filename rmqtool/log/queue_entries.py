@@ -197,7 +197,7 @@ class _QueueUnits:
         self.files.close()
 
     def read(self, first: int, last: int) -> Units:
-        """Return the entries from number ``first`` up to ``last``."""
+        """Return the entries from number ``first`` to before ``last``."""
         pieces = []
         while first < last:
             number = bisect_right(self._first_numbers, first) - 1
@@ -209,7 +209,10 @@ class _QueueUnits:
         return self.decode(b"".join(pieces))
 
     def physical_offset(self, index: int) -> int:
-        """Return the physical offset of an entry; ``BEFORE`` or ``AFTER`` for a number outside of the queue."""
+        """Return the physical offset of an entry; ``AFTER`` if it is not written.
+
+        A number outside of the queue gives ``BEFORE`` or ``AFTER``.
+        """
         if index < 0:
             return BEFORE
         if index >= self.count:
@@ -239,7 +242,7 @@ class _QueueUnits:
     def first_from(self, physical_offset: int, near: int = 0) -> int:
         """Return the number of the first entry, from ``near`` on, that points to ``physical_offset`` or later.
 
-        The search doubles its step from ``near``, so a near entry is found fast.
+        The step from ``near`` grows fourfold, so a near entry is found fast.
         """
         low, high, step = near, self.written, _CLOSE_UNITS
         while high - low > _CLOSE_UNITS:

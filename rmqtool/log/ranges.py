@@ -143,7 +143,7 @@ def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection:
 def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Range]:
     """Yield the ranges of a file from ``start`` on.
 
-    All but the first begin at a guess. DLedger files are one range each.
+    A range that does not begin with the file begins at a guess. A DLedger file is one range, from its beginning.
     """
     if file.kind is LogKind.DLEDGER:
         yield Range(file)

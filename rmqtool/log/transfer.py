@@ -50,7 +50,6 @@ Queue = tuple[str, int]
 
 # A larger step between two numbers is trusted only if the queue's entries confirm it.
 WIDEST_GAP = 1 << 20
-# A number above this is damage: no queue has that many messages.
 
 
 class Numbered(NamedTuple):
@@ -184,7 +183,10 @@ def _message_counts(records: Records) -> Ints:
 
 
 def _is_sound(claims: Ints, due: int | None) -> bool:
-    """Return whether numbers rise from the expected one without a jump that needs confirmation."""
+    """Return whether numbers rise from the expected one without a jump that needs confirmation.
+
+    A number of 2**40 or more is damage: no queue has that many messages.
+    """
     steps = np.diff(claims, prepend=claims[0] - 1 if due is None else due - 1)
     return bool((steps > 0).all() and (steps <= WIDEST_GAP).all() and 0 <= claims[0] < 1 << 40)
 
@@ -283,7 +285,7 @@ class Redaction:
         return cls(BODY in words, named, store_host)
 
     def apply(self, records: Records) -> Records:
-        """Return the redacted records in a new buffer."""
+        """Return the redacted records in a new buffer; the same ``records`` if nothing is redacted."""
         if not self.body and not self.properties and self.store_host is None:
             return records
         topics = records.topics
@@ -330,7 +332,7 @@ _GONE = 0
 
 
 class Places:
-    """The new physical offsets of moved records that others refer to, 16 bytes each in memory."""
+    """The new physical offsets of moved records that others refer to, and their new sizes: 24 bytes each in memory."""
 
     def __init__(self) -> None:
         self._old: list[Ints] = []
