@@ -83,8 +83,8 @@ def _find_server(store: Store) -> Owner | None:
         return None
     try:
         root, _ = store.located()
+        with PosixReadableFileSystem(root) as files:
+            return find_owner(root, files.lock_state().pid)
     except StoreError:
-        # The command reports it, in its own words.
+        # No store, or no file where the lock is: the command reports it, in its own words.
         return None
-    with PosixReadableFileSystem(root) as files:
-        return find_owner(root, files.lock_state().pid)
