@@ -74,7 +74,8 @@ class Producer(threading.Thread):
 
 def live(version: Version, way: dict[str, object], count: int) -> None:
     """Produce, close, and look at every record, every unit and every answer."""
-    setup = small_setup(version, **way)
+    # How long the disk of the machine takes is not what this test is about.
+    setup = small_setup(version, **way, syncFlushTimeout=300_000)
     with MessageStore.create(setup) as store:
         store.start()
         producers = [Producer(store, number, count) for number in range(PRODUCERS)]
