@@ -27,10 +27,11 @@ def least_size(like: Message) -> int:
 
 
 def encode_bridge(physical_offset: int, size: int, like: Message) -> bytes:
-    """Return a bridge of exactly ``size`` bytes for ``physical_offset``.
+    """Return a bridge of exactly ``size`` bytes, at least ``least_size(like)``, for ``physical_offset``.
 
-    Time and host are those of its neighbour ``like``. If that has a property checksum, so has the bridge: with
-    forceVerifyPropCRC a broker demands one in every record.
+    ``like`` is a sound record next to the damage: the bridge takes its time, so that the times of the log stay in
+    order, and its host. If it has a property checksum, the bridge has one too: with forceVerifyPropCRC a broker
+    requires one in every record.
     """
     body = bytes(size - least_size(like))
     checksum = encode_property_crc(0) if _has_crc(like) else b""

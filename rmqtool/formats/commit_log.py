@@ -113,9 +113,9 @@ def decode_record_in_python(
 ) -> Message | Blank | Nothing | Flaw:
     """Return the record at ``file_offset``, or a flaw; bytes from ``end`` on are not read.
 
-    Only the structure is checked: a message is returned when its lengths add up to its size. This is the only decoder
-    that runs over whole logs one record at a time. A sound record is decoded without further questions; ``_what_else``
-    finds out what is wrong with the others.
+    Only the structure is checked: a message is returned when its lengths add up to its size. Without the kernel this
+    runs once for each record of a log, so a sound record takes a fast path with no separate checks. All others go to
+    ``_what_else``, which finds out what the bytes are.
     """
     end = len(data) if end is None else min(end, len(data))
     try:
@@ -126,6 +126,7 @@ def decode_record_in_python(
             values = prefix.unpack_from(data, file_offset)
             body_at = file_offset + prefix.size
         body_end = body_at + values[_BODY_LENGTH]
+        # The byte where the length of the topic begins: all of it in version 1, the high byte in version 2.
         topic_sign = data[body_end]
         if values[_MAGIC] == MESSAGE_MAGIC_V1:
             topic_at = body_end + 1
@@ -240,10 +241,11 @@ def _wrong_length(record: bytes, magic: int) -> str:
 
 
 def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int | None:
-    """Return the size that the lengths of a record add up to, or None if they lead past ``total_size``.
+    """Return the size that the lengths of a record add up to; None if they lead past ``total_size`` or past the file.
 
-    ``read(length, offset)`` returns bytes of the record, fewer at the end of the file. Only the length fields are read:
-    a damaged ``total_size`` can be two gigabytes, so it must be confirmed before the whole record is read.
+    ``read(length, offset)`` returns that many bytes, ``offset`` bytes after the start of the record, or fewer where the
+    file ends. Only the length fields are read: a damaged ``total_size`` can be two gigabytes, so a caller confirms it
+    here before it reads the whole record. None as well for bytes without the magic of a message.
     """
     head = read(layouts.MESSAGE_PREFIX_V6V6.size, 0)
     if len(head) < layouts.MESSAGE_PREFIX_V6V6.size:

@@ -34,7 +34,11 @@ def body_codec(sys_flag: int) -> str | None:
 
 
 def inflate_body(sys_flag: int, raw_body: bytes, cap: int = DEFAULT_BODY_CAP) -> Inflated | Flaw:
-    """Return the body of a record as a consumer gets it; BD-INFLATE if it is damaged or grows beyond ``cap`` bytes."""
+    """Return the body of a record as a consumer gets it; a body that is stored plain is returned as it is.
+
+    The flaw BD-INFLATE is returned for a stream that is damaged or incomplete, for an unknown codec, and for a body
+    that would have more than ``cap`` bytes; no more than that is decompressed.
+    """
     codec = body_codec(sys_flag)
     # Clients do not decompress an empty body either, even if its flag names a codec.
     if codec is None or not raw_body:

@@ -72,11 +72,13 @@ def decode_config(name: str, data: bytes, dialect: Dialect | None = None) -> Dec
 
 
 class Salvaged(NamedTuple):
-    """The sound part of a file that does not parse: a text that does, its value, and where the rest begins."""
+    """The sound part of a file that does not parse: bytes that do parse, and their value."""
 
     data: bytes
     value: dict[str, Any]
+    # The file offset where the part that was dropped begins.
     end: int
+    # True if the value ended properly and only bytes after it were dropped; False if entries can be missing.
     is_complete: bool
 
 
@@ -256,10 +258,11 @@ def order_keys(keys: list[Any], table: Table, bins: int | None = None) -> list[A
 
 
 def with_entry(entries: Mapping[Any, Any], key: Any, value: Any, table: Table) -> dict[Any, Any]:
-    """Return ``entries`` with ``key`` set: an existing key keeps its place, a new one goes where its bin is.
+    """Return ``entries`` with ``key`` set: an existing key keeps its place, a new one gets its place in a broker's map.
 
-    The existing keys stay in their order. It also tells the initial size of the broker's map: the size of a new map, or
-    of one that a JSON parser made.
+    The place of a new key depends on how many bins the map began with: those of a new map, or those of one that a JSON
+    parser filled. The order of the existing keys, which stays as it is, shows which of the two it was; if it fits
+    neither, the bins of a new map are taken.
     """
     found = dict(entries)
     if key in found:

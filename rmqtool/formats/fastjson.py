@@ -322,10 +322,7 @@ class _Parser:
         return found
 
     def _separator(self) -> str:
-        """Go to the token after a value, past at most one comma, and name what is before it.
-
-        The name is one of those that ``_Parser`` keeps in its states.
-        """
+        """Go to the token after a value, past at most one comma; return the token before it in ``_Parser``'s words."""
         before = "}" if self._text[self._at - 1] in "}]" else "value"
         self._skip(before)
         return self._after_comma(before) if self._text[self._at : self._at + 1] == "," else before
@@ -411,9 +408,13 @@ class _CutParser(_Parser):
         return value
 
     def _separator(self) -> str:
+        """Do what the parser does, and note the sound part if the value before this place is whole.
+
+        A comma or a closing bracket after it shows that it is; without one the text may end within the value, and a
+        number may have lost digits.
+        """
         at = self._at
         before = super()._separator()
-        # Without a comma or a bracket after it, the entry itself may be cut: a number may have lost digits.
         is_followed = before.endswith(",") or self._text[self._at : self._at + 1] in ("}", "]")
         if is_followed and len(self._closing) <= self._most_open:
             self.whole = Whole(self._text[:at] + "".join(reversed(self._closing)), at, is_complete=False)

@@ -13,7 +13,11 @@ IPV6_LENGTH = 16
 
 
 def format_address(address: bytes) -> str:
-    """Return an address as people write it: dotted, or compressed IPv6 without brackets."""
+    """Return an address as people write it: dotted IPv4, or IPv6 as RFC 5952 says, without brackets.
+
+    Not ``str(IPv6Address(...))``: from Python 3.13 on that writes the end of an IPv4-mapped address as dotted IPv4, and
+    the same store must give the same text everywhere.
+    """
     if len(address) == IPV4_LENGTH:
         return ".".join(map(str, address))
     groups = _groups(address)

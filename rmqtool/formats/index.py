@@ -59,9 +59,12 @@ def slot_of(hashed: Any, slots: Any) -> Any:
 
 
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """Return the seconds in an entry for a message stored at ``store_timestamp``: 0 to the largest ``int``."""
+    """Return the third field of an entry: whole seconds from the header's first time to the message's store time.
+
+    Upstream limits the result to 0 and the largest ``int``, so an earlier message counts as one of the first second.
+    """
     if begin_timestamp <= 0:
-        return 0
+        return 0  # the header of a new file is still empty: this entry is its first
     return min(max(int64(store_timestamp - begin_timestamp) // 1000, 0), INT_MAX)
 
 

@@ -93,7 +93,7 @@ def message_json(message: Message, cap: int = DEFAULT_BODY_CAP) -> MessageJson:
 
 
 def spell_body(body: bytes, *, as_text: bool) -> tuple[str, str]:
-    """Return a body as JSON holds it, and its encoding: UTF-8 text if ``as_text`` and it is valid, else base64."""
+    """Return a body as a JSON text, and its encoding: UTF-8 if ``as_text`` and the bytes allow it, else base64."""
     if as_text:
         try:
             return body.decode("utf-8"), UTF8
@@ -103,7 +103,7 @@ def spell_body(body: bytes, *, as_text: bool) -> tuple[str, str]:
 
 
 def read_body(fields: dict[str, Any]) -> bytes:
-    """Return the bytes of the body in a Message object."""
+    """Return the bytes of the body in a Message object, the reverse of ``spell_body``; empty where it was left out."""
     text = fields["body"]
     if fields["bodyEncoding"] == UTF8:
         return bytes(text, "utf-8")

@@ -283,7 +283,7 @@ def _classify_named(path: str) -> StorePath | None:
 
 
 def segment_directory(kind: FileKind, topic: str | None = None, queue_id: int | None = None) -> str:
-    """Return the directory of the segments of a queue, a compacted queue or the timer log."""
+    """Return the directory with the segments of a queue or of a compacted queue; without a topic, of the timer log."""
     directory = _DIRECTORY_OF[kind]
     return directory if topic is None else f"{directory}/{topic}/{queue_id}"
 

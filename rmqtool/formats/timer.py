@@ -39,7 +39,10 @@ _MAGIC_KNOWN = 0xF
 
 
 def wheel_slot(time_ms: int, precision_ms: int = 1000) -> int:
-    """Return the number of the slot of a delivery time."""
+    """Return the number of the slot for a delivery time.
+
+    ``precision_ms`` is the time that one slot covers (timerPrecisionMs); times two laps apart share a slot.
+    """
     return time_ms // precision_ms % WHEEL_SLOTS
 
 
