@@ -1,7 +1,7 @@
 /* The fixed fields of many records as columns, and what is wrong with each record.
  *
  * A table is one buffer of the caller: column after column, each with room for ``capacity`` rows, the widest first, so
- * that every column is aligned. rmqtool/columns/table.py spells the same list; a test compares the two. */
+ * that every column is aligned. rmqtool/columns/compiled.py spells the same list; a test compares the two. */
 #define COLUMNS(X)                                                                                                     \
     X(int64_t, file_offset) X(int64_t, physical_offset) X(int64_t, queue_offset) X(int64_t, born_timestamp)            \
     X(int64_t, store_timestamp) X(int64_t, prepared_transaction_offset)                                                \

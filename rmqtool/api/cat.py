@@ -331,8 +331,8 @@ def _unread(source: Source, group: str, request: Request) -> Request:
 
 
 def _carving(path: str, how: How, request: Request) -> Reading:
-    from rmqtool.log.files import LogFile
     from rmqtool.log.read import iter_carved
+    from rmqtool.log.sources import LogFile
     from rmqtool.log.stream import iter_limited
 
     if not os.path.isfile(path):

@@ -121,7 +121,7 @@ def _rows(view: View, store: Store, overview: Overview) -> Iterator[Json]:
 
 def _kept(rows: Iterator[Json], group: str | None, which: Where) -> Iterator[Json]:
     """Yield the rows that were asked for."""
-    from rmqtool.filters.patterns import parse_patterns
+    from rmqtool.filters.wanted import parse_patterns
 
     asked, groups = wanted_of(which), parse_patterns([group] if group else ())
     for row in rows:
@@ -137,7 +137,7 @@ def _said(store: Store, overview: Overview, group: str | None, which: Where) -> 
     """Yield a note for each topic, queue or group that was asked for and does not exist."""
     from difflib import get_close_matches
 
-    from rmqtool.filters.patterns import parse_patterns
+    from rmqtool.filters.wanted import parse_patterns
 
     unknown = unknown_places([store], wanted_of(which))
     if unknown is not None:

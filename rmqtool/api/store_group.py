@@ -254,7 +254,7 @@ def selection_of(opened: Opened, reached: ReachedProgress) -> Selection:
     """Return the selection that reads the group's messages from the log."""
     from glob import escape
 
-    from rmqtool.filters.patterns import parse_patterns
+    from rmqtool.filters.wanted import parse_patterns
     from rmqtool.log.select import Selection
 
     wanted = opened.asked.wanted

@@ -23,7 +23,7 @@ from rmqtool.files.filesystem import ReadableFile
 from rmqtool.findings.finding import counted
 from rmqtool.formats import index, layouts
 from rmqtool.formats.layouts import IndexHeader
-from rmqtool.log.buffers import Buffers
+from rmqtool.log.read import Buffers
 from rmqtool.store.index_files import Geometry
 
 # The dtypes of index entries and of slots.

@@ -29,9 +29,9 @@ from rmqtool.files.filesystem import ReadableFileSystem
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import IndexHeader
+from rmqtool.log.ranges import Write, run_in_order
 from rmqtool.log.read import DLedgerScan, SegmentScan
 from rmqtool.log.walk import Place
-from rmqtool.log.workers import Write, run_in_order
 from rmqtool.store.index_files import Geometry
 from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 

@@ -19,7 +19,7 @@ from rmqtool.checks.index_files import IndexJudge, check_index_quickly
 from rmqtool.checks.log import LogJudge
 from rmqtool.checks.queues import QueueJudge
 from rmqtool.errors import FileMissing, ReadFailed, UsageError
-from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.filters.wanted import TopicPatterns, parse_patterns
 from rmqtool.findings import FAMILIES, Finding, Severity, addressed, broker_text, find_code, is_command
 from rmqtool.findings.finding import UNREAD
 from rmqtool.formats import paths

@@ -17,14 +17,14 @@ from rmqtool.client.admin import find_topics, for_each
 from rmqtool.client.cluster import Cluster
 from rmqtool.client.puller import Chunk, Fetch, Span, ask_queue, find_bounds, find_offset, records_of
 from rmqtool.columns.records import Records
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import HALF_TOPIC, OP_HALF_TOPIC, PERM_READ
-from rmqtool.log.files import LogFile
 from rmqtool.log.order import Order
 from rmqtool.log.read import MOST_ROWS, Note, Part
 from rmqtool.log.select import Selection
+from rmqtool.log.sources import LogFile
 from rmqtool.log.stream import Request
 from rmqtool.remoting.bodies.routes import TopicConfig
 from rmqtool.remoting.requests.offsets import (

@@ -1,7 +1,8 @@
 """Calls of the compiled kernel for many records, with arrays in and out. Without the kernel each function returns None.
 
 This is the only module between the columns and the kernel: it makes the arrays that the kernel fills. The code in
-Python that does the same is next to the call, in the module that calls.
+Python that does the same is next to the call, in the module that calls. The columns of records are one buffer, column
+after column, the widest first.
 """
 
 from __future__ import annotations
@@ -14,12 +15,47 @@ import numpy.typing as npt
 
 from rmqtool import kernel
 from rmqtool.columns.gather import Bytes, Ints
-from rmqtool.columns.table import columns_of, new_table
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.index import ENTRY_SIZE
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layout import Buffer
+
+# The list of native/table.h. A test compares the two.
+_LONGS = (
+    *("file_offset", "physical_offset", "queue_offset", "born_timestamp", "store_timestamp"),
+    *("prepared_transaction_offset", "body_offset", "topic_offset", "properties_offset"),
+    *("body_length", "topic_length", "properties_length"),
+)
+_INTS = (
+    *("total_size", "magic", "body_crc", "queue_id", "flag", "sys_flag"),
+    *("born_host_port", "store_host_port", "reconsume_times"),
+)
+COLUMNS: tuple[tuple[str, Any], ...] = (
+    *((name, np.int64) for name in _LONGS),
+    *((name, np.uint32 if name == "magic" else np.int32) for name in _INTS),
+    ("wrong", np.uint8),
+)
+ROW_SIZE = sum(np.dtype(kind).itemsize for _, kind in COLUMNS)
+
+# Failed checks of a structurally whole record, as bits of the column ``wrong``.
+WRONG_CRC, WRONG_PLACE, WRONG_TIME, WRONG_PROPERTY_CRC = 1, 2, 4, 8
+
+
+def new_table(capacity: int) -> npt.NDArray[np.uint8]:
+    """Return a buffer for ``capacity`` rows; its bytes are undefined."""
+    return np.empty(capacity * ROW_SIZE, np.uint8)
+
+
+def columns_of(table: npt.NDArray[np.uint8], capacity: int, rows: int) -> dict[str, Any]:
+    """Return the columns of the first ``rows`` rows by name, as views; each column has room for ``capacity`` rows."""
+    found, at = {}, 0
+    for name, kind in COLUMNS:
+        size = np.dtype(kind).itemsize
+        found[name] = table[at : at + rows * size].view(kind)
+        at += capacity * size
+    return found
+
 
 # Flags of a dispatched row, as in native/dispatch.h: the tags code is not made, the keys are not made, the record names
 # further queues, its properties are not UTF-8, it has no entry in its queue (a half message or a rollback).

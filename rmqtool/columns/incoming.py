@@ -20,7 +20,7 @@ import pyarrow.json as pj
 
 from rmqtool.columns.gather import Ints, as_bytes, find_bytes
 from rmqtool.columns.hosts import hex_texts
-from rmqtool.columns.json_parts import TEXT, coded_pieces, join_pieces, number_pieces, text_pieces
+from rmqtool.columns.joined_lines import TEXT, coded_pieces, join_pieces, number_pieces, text_pieces
 from rmqtool.columns.pieces import Coded, coded, values_of
 from rmqtool.formats import layouts
 from rmqtool.formats.java import INT_MAX, INT_MIN

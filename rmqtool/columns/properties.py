@@ -1,4 +1,6 @@
-"""Properties of many records: named ones as columns, all of them as a map column, without a loop over messages.
+"""Properties of many records, without a loop over messages.
+
+Named ones are columns, all of them are a map column.
 
 All property blocks are copied back to back, each closed by 0x02; then every 0x02 of the copy ends a piece, and the
 first 0x01 of a piece is between name and value. The rules of ``formats.properties`` decide which pieces are properties.

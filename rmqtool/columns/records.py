@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqtool.columns.checksums import Crc32, crc32_each
-from rmqtool.columns.compiled import decoded
-from rmqtool.columns.declined import Declined
+from rmqtool.columns.compiled import WRONG_CRC, WRONG_PROPERTY_CRC, decoded
 from rmqtool.columns.gather import Bytes, Ints, Mask, as_bytes, gather, windows
 from rmqtool.columns.pieces import Coded, coded_texts
-from rmqtool.columns.table import WRONG_CRC, WRONG_PROPERTY_CRC
+from rmqtool.columns.starts import Declined
 from rmqtool.formats import layouts
 from rmqtool.formats.bridges import QUARANTINE
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, TRANSACTION_MASK, SysFlag, TransactionType

@@ -16,13 +16,23 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqtool.columns.compiled import walked
-from rmqtool.columns.declined import Declined
 from rmqtool.columns.gather import Bytes, Ints, as_bytes, windows
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer
+
+
+class Declined(NamedTuple):
+    """Where and why columns end before the last record that was asked for; never on clean data.
+
+    Everything before ``file_offset`` is decoded. The caller reads on from there with the tolerant walk (``log.walk``).
+    """
+
+    reason: str
+    file_offset: int
+
 
 _START = layouts.RECORD_START
 _MAGIC_AT = _START.field("magic").offset

@@ -1,12 +1,13 @@
-"""Appends records to the commit log: gives them offsets, preallocates segments, tracks which bytes are on disk.
+"""Appends records to the commit log.
 
 ``Writer`` decides the order. Producers queue their tickets; the producer that holds the lock gives every queued ticket
 its queue offset and its place and writes them all, in one call where they fit into one segment. A lone producer thus
 writes for itself; of many, one writes for all. upstream: the put lock of CommitLog, DefaultAppendMessageCallback.
 
-``CommitLog`` has the segments and three positions, each at most the one before: ``wrote_offset`` (appended),
-``committed_offset`` (in the file and readable), ``flushed_offset`` (survives a power cut). Without the off-heap pool an
-append is committed at once. upstream: CommitLog, MappedFileQueue, AllocateMappedFileService.
+``CommitLog`` has the segments, preallocates them, and has three positions, each at most the one before:
+``wrote_offset`` (appended), ``committed_offset`` (in the file and readable), ``flushed_offset`` (survives a power cut).
+Without the off-heap pool an append is committed at once. upstream: CommitLog, MappedFileQueue,
+AllocateMappedFileService.
 
 Bytes are written with ``pwrite`` and forced with ``fdatasync``: with a shared memory map, a bad sector would kill the
 process. The space of a new segment is reserved, and its size and name are durable, before anything in it is

@@ -21,9 +21,8 @@ from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 from rmqtool.formats.properties import MAX_PROPERTIES_LENGTH, NAME_VALUE_SEPARATOR
 
 if TYPE_CHECKING:
-    from rmqtool.columns.encode import Numbers, Outgoing, Slab
+    from rmqtool.columns.encode import Numbers, Outgoing, Packed, Slab
     from rmqtool.columns.gather import Ints
-    from rmqtool.columns.rewriting import Packed
     from rmqtool.engine.commit_log import CommitLog
     from rmqtool.engine.parts import Engine
 

@@ -1,4 +1,6 @@
-"""Removes old data, or any data if the disk is full: segments of the log, then queue and index files without records.
+"""Removes old data, or any data if the disk is full.
+
+First go segments of the log, then queue and index files whose records are gone.
 
 Only on request: ``find_expired`` returns what a broker would remove now, ``run`` removes it. A file can be removed
 while it is being read, because the reader keeps it open. upstream: CleanCommitLogService, CleanConsumeQueueService; a

@@ -21,12 +21,11 @@ from rmqtool.errors import ReadFailed, StoreError, UsageError
 from rmqtool.exports.choice import Choice
 from rmqtool.exports.parquet import PartFile, PartitionBy, PartWriter
 from rmqtool.log.by_queues import reader_of
-from rmqtool.log.files import LogFile, LogKind
 from rmqtool.log.queue_entries import QueueFiles, read_places
 from rmqtool.log.ranges import Answered, Plan, plan_ranges, range_length, read_plan
 from rmqtool.log.read import Damage, Part, Range, RangeReader, SegmentScan
 from rmqtool.log.select import Selection
-from rmqtool.log.sources import StoreLog, broker_names, read_store_log
+from rmqtool.log.sources import LogFile, LogKind, StoreLog, broker_names, read_store_log
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Bridges: the placeholder records that a repair writes over damage in the log, so that every reader skips the damage.
+"""Bridges: the placeholder records that a repair writes over damage in the log.
 
-Brokers do not write them. A bridge is not a message: what reads a log leaves it out, unless its topic is asked for by
-name (``filters.wanted``). It is a record of a rolled-back transaction, because no broker puts those into a queue or the
-index. Its topic is not used otherwise, its body is zeros. A broker that scans it checks it like any other record.
+Every reader skips them, and the damage with them. Brokers do not write them. A bridge is not a message: what reads a
+log leaves it out, unless its topic is asked for by name (``filters.wanted``). It is a record of a rolled-back
+transaction, because no broker puts those into a queue or the index. Its topic is not used otherwise, its body is zeros.
+A broker that scans it checks it like any other record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Checkpoint pages: ``checkpoint`` and ``config/timercheck``, 4096 bytes each, big-endian 64-bit numbers, then zeros.
+"""Checkpoint pages: ``checkpoint`` and ``config/timercheck``.
+
+They have 4096 bytes each: big-endian 64-bit numbers, then zeros.
 
 ``checkpoint``, written by a broker after a flush::
 

@@ -14,17 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.columns.declined import Declined
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.records import Records, decode_records
-from rmqtool.columns.starts import Covered, cover_with_units, record_starts
+from rmqtool.columns.starts import Covered, Declined, cover_with_units, record_starts
 from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE
-from rmqtool.log.files import LogFile, LogKind
 from rmqtool.log.queue_entries import Named, QueueFiles, read_named, read_places
 from rmqtool.log.read import Damage, Part, Range, RangeReader, are_right, run_end
 from rmqtool.log.select import Queue, Selection
+from rmqtool.log.sources import LogFile, LogKind
 
 # Records at most this far apart are read together, with the bytes between them.
 _NEAR = 4 << 10

@@ -30,10 +30,9 @@ from rmqtool.formats import layouts
 from rmqtool.formats.codes import TRANSACTION_MASK
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.formats.property_names import INNER_MULTI_QUEUE_OFFSET, PROPERTY_CRC32, UNIQ_KEY
-from rmqtool.log.ranges import Answered
+from rmqtool.log.ranges import Answered, Write
 from rmqtool.log.read import Damage, Part, Range, RangeReader
 from rmqtool.log.select import Selection
-from rmqtool.log.workers import Write
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -24,10 +24,10 @@ from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats import layouts
 from rmqtool.formats.commit_log import Blank, Message
 from rmqtool.formats.flaws import Flaw
-from rmqtool.log.files import LogFile, LogKind
 from rmqtool.log.ranges import read_first_time
 from rmqtool.log.read import STALE, TORN, Damage, DLedgerScan, Note, Part, Rows, SegmentScan, run_end
 from rmqtool.log.select import Selection
+from rmqtool.log.sources import LogFile, LogKind
 from rmqtool.log.walk import Place, SegmentWalk, read_record_at
 
 

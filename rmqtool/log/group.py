@@ -31,10 +31,9 @@ from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.property_names import KEYS, PGROUP, TAGS, UNIQ_KEY
 from rmqtool.formats.topics import TopicKind, retried_group, topic_kind
-from rmqtool.log.ranges import Answered
+from rmqtool.log.ranges import Answered, Write
 from rmqtool.log.read import Damage, Part, Range, RangeReader
 from rmqtool.log.select import Selection
-from rmqtool.log.workers import Write
 
 # 2**25 buckets: 32 MiB while counting, 4 MiB as marks.
 _BITS = 25

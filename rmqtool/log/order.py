@@ -21,12 +21,11 @@ import numpy.typing as npt
 from rmqtool.columns.gather import Ints
 from rmqtool.errors import ReadFailed
 from rmqtool.log.by_queues import Places, gather_records, iter_batches, reader_of
-from rmqtool.log.files import LogFile, OpenLogs
 from rmqtool.log.queue_entries import QueueFiles
-from rmqtool.log.ranges import Answered, Effort, Plan, nominal_ranges, run_ranges
+from rmqtool.log.ranges import Answered, Effort, Plan, Write, nominal_ranges, run_ranges
 from rmqtool.log.read import Damage, Note, Part, Range
 from rmqtool.log.select import Selection
-from rmqtool.log.workers import Write
+from rmqtool.log.sources import LogFile, OpenLogs
 
 Keys = npt.NDArray[np.int64]
 

@@ -17,7 +17,7 @@ from rmqtool.columns.gather import Mask
 from rmqtool.columns.pieces import Coded
 from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.records import Records
-from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.filters.wanted import TopicPatterns, parse_patterns
 from rmqtool.formats.java import encode_text
 from rmqtool.formats.property_names import DLQ_ORIGIN_TOPIC, INNER_MULTI_DISPATCH, REAL_TOPIC, RETRY_TOPIC
 from rmqtool.formats.topics import (

@@ -1,4 +1,4 @@
-"""The entries of all queues of a store, read by the physical offsets they point to, one span of the log at a time.
+"""The entries of all queues of a store, read by the physical offsets they point to.
 
 A queue's entries rise in physical offset, so the entries for a span of the log are one run, found by binary search.
 """

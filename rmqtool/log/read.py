@@ -7,22 +7,29 @@ decides one place, and the columns continue after it. The result is the one of t
 the wanted messages. A range begins where a record begins and ends at the first right record at or after its stop, so
 that neighbours meet without a gap. ``find_start`` guesses where the next range will begin, and ``reached`` proves it.
 
+``Buffers`` is the memory of the windows, used again and again: a new buffer of several MiB for each window costs as
+much as reading into it. So each thread keeps up to two, on large pages. A buffer is filled again as soon as no view of
+it is left; the map below it counts the views. Arrays made from a window are freed before the next window, and glibc is
+made to keep that memory too.
+
 ``iter_carved`` reads records from any bytes: a disk image, a piece of a log, the output of a recovery tool. It does not
 compare their physical offsets, and bytes between records are not damage.
 """
 
 from __future__ import annotations
 
+import mmap
+import threading
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.columns.compiled import sound
+from rmqtool.columns.compiled import WRONG_CRC, WRONG_PROPERTY_CRC, sound
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.records import Records, decode_records, have_right_crc, have_right_property_crc
 from rmqtool.columns.starts import record_starts
-from rmqtool.columns.table import WRONG_CRC, WRONG_PROPERTY_CRC
 from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.files.salvaged import SalvagedFile, salvaged
@@ -31,11 +38,63 @@ from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, deco
 from rmqtool.formats.dledger import HEAD_SIZE, MAGIC_DATA, DLedgerBlank, decode_entry_head
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import int64
+from rmqtool.formats.layout import Buffer
 from rmqtool.formats.layouts import DLedgerEntryHead
-from rmqtool.log.buffers import Buffers
-from rmqtool.log.files import LogFile, LogKind
 from rmqtool.log.select import Selection
+from rmqtool.log.sources import LogFile, LogKind
 from rmqtool.log.walk import RECORD_WINDOW, Place, SegmentWalk, Window, find_dledger_entry
+
+# glibc raises its mmap threshold when a block of up to this size is freed; for larger blocks it does not.
+_LARGEST_FREED = 31 << 20
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed blocks up to 31 MiB instead of returning them to the system.
+
+    By default columns of a few MiB go back to the system at each free, and faulting the pages in again takes a fifth of
+    all time. The array here is never touched, so it takes no memory.
+    """
+    import numpy as np
+
+    np.empty(_LARGEST_FREED, np.uint8)
+
+
+# A caller that loops over windows still holds the last one while it reads the next.
+_KEPT = 2
+# Smaller windows get memory of their own: a caller that keeps many of them must not keep large buffers.
+_LEAST = 1 << 20
+
+
+class Buffers(threading.local):
+    """Up to two buffers of ``size`` bytes for each thread, freed when the thread ends."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._maps: list[mmap.mmap] = []
+
+    def read(self, file: ReadableFile, length: int, file_offset: int) -> Buffer:
+        """Return up to ``length`` bytes of a file. They do not change while a view of them exists."""
+        view = self._take() if _LEAST <= length <= self.size else None
+        if view is None:
+            return file.pread(length, file_offset)
+        return view[: file.pread_into(view[:length], file_offset)]
+
+    def _take(self) -> memoryview | None:
+        """Return a view of a buffer that has no other view, or None."""
+        for buffer in self._maps:
+            with suppress(BufferError):
+                buffer.resize(self.size)  # the size stays; this only fails while a view exists
+                return memoryview(buffer)
+        if len(self._maps) == _KEPT:
+            return None
+        if not self._maps:
+            keep_freed_memory()
+        buffer = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):  # a system without large pages
+            buffer.madvise(mmap.MADV_HUGEPAGE)
+        self._maps.append(buffer)
+        return memoryview(buffer)
+
 
 # Bytes of a file in memory at once. After a break the window is small, because the next break may be near.
 WINDOW = 4 << 20

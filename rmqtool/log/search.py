@@ -20,11 +20,10 @@ from rmqtool.columns.records import Records
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.property_names import INNER_MULTI_DISPATCH
-from rmqtool.log.ranges import RANGE, Answered, Effort, Plan, nominal_ranges, run_ranges
+from rmqtool.log.ranges import RANGE, Answered, Effort, Plan, Write, nominal_ranges, run_ranges
 from rmqtool.log.read import Damage, Part, Range, RangeReader
 from rmqtool.log.select import Selection
 from rmqtool.log.stream import iter_parts
-from rmqtool.log.workers import Write
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 from rmqtool.columns.bodies import Bounds
 from rmqtool.columns.jsonl import Lines, iter_json_lines
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.layout import Buffer
 from rmqtool.formats.message_json import encode_line, message_json
 from rmqtool.log.by_queues import CoveredReader, bound_by_queues, reader_of
-from rmqtool.log.files import LogKind
 from rmqtool.log.follow import Follower
 from rmqtool.log.order import Arrangement, Order, find_last_place, iter_arranged
 from rmqtool.log.queue_entries import QueueFiles
@@ -26,6 +25,7 @@ from rmqtool.log.ranges import (
     Counted,
     Effort,
     Plan,
+    Write,
     iter_answers,
     nominal_ranges,
     read_plan,
@@ -33,8 +33,7 @@ from rmqtool.log.ranges import (
 )
 from rmqtool.log.read import Damage, Note, Part, Range, RangeReader
 from rmqtool.log.select import Selection
-from rmqtool.log.sources import Source
-from rmqtool.log.workers import Write
+from rmqtool.log.sources import LogKind, Source
 
 # Counting yields little for much of the log, so its ranges are larger.
 _COUNTED_RANGE = 8 * RANGE

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rmqtool.columns.encode import Packed, pack
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.hosts import offset_msg_ids
 from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.queues import have_queue_unit
 from rmqtool.columns.records import Records, decode_records
-from rmqtool.columns.rewriting import Packed, pack
 from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.formats import layouts, timer
 from rmqtool.formats.codes import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag, TransactionType

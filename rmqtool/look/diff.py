@@ -24,7 +24,7 @@ from rmqtool.audit.queues import QueueUnits, find_tags_code
 from rmqtool.columns.gather import Ints
 from rmqtool.columns.records import decode_records
 from rmqtool.errors import ReadFailed, UsageError
-from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.filters.wanted import TopicPatterns, parse_patterns
 from rmqtool.formats import paths
 from rmqtool.formats.codes import MAX_EXT_ADDRESS
 from rmqtool.formats.consume_queue import are_fillers
@@ -48,10 +48,10 @@ from rmqtool.log.digests import (
     passes,
 )
 from rmqtool.log.end import find_log_end, read_record
-from rmqtool.log.files import LogFile, logs_of
 from rmqtool.log.ranges import Answered, Effort, nominal_ranges, run_ranges
 from rmqtool.log.read import Damage
 from rmqtool.log.select import Selection
+from rmqtool.log.sources import LogFile, logs_of
 from rmqtool.look.place_search import plan_of
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store

@@ -178,8 +178,8 @@ def _selection(hint: Hint, start: int) -> Selection:
 
 def plan_of(store: Store, selection: Selection) -> Plan:
     """Return what is read of a store's log for a selection."""
-    from rmqtool.log.files import logs_of
     from rmqtool.log.ranges import read_plan
+    from rmqtool.log.sources import logs_of
 
     return read_plan(logs_of(store), selection, live=store.is_live)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
-from rmqtool.filters.patterns import TopicPatterns
+from rmqtool.filters.wanted import TopicPatterns
 from rmqtool.formats import paths
 from rmqtool.formats.consume_queue import is_filler
 from rmqtool.formats.paths import FileKind

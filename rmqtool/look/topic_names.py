@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqtool.errors import OptionalMissing, ReadFailed
-from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.filters.wanted import TopicPatterns, parse_patterns
 from rmqtool.formats.bridges import QUARANTINE
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import LMQ_PREFIX, TopicKind, topic_kind

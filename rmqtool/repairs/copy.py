@@ -27,9 +27,9 @@ from rmqtool.files.publish import StagedCopy, require_outside, staged
 from rmqtool.findings import Finding
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import TopicKind, topic_kind
-from rmqtool.log.files import LogFile
 from rmqtool.log.ranges import Effort
 from rmqtool.log.read import Damage
+from rmqtool.log.sources import LogFile
 from rmqtool.look.queue_bounds import read_database_bounds, simple_queues
 from rmqtool.repairs.carried import Carrying, carry, carry_services, groups_of, merged, read_texts, watched_offsets
 from rmqtool.repairs.target import Target

@@ -92,7 +92,7 @@ class GroupOffsets:
 
     def _topics(self, known: Iterable[str]) -> list[str]:
         """Return the requested topics: those in which the group has offsets, and those that are named."""
-        from rmqtool.filters.patterns import parse_patterns
+        from rmqtool.filters.wanted import parse_patterns
 
         patterns = parse_patterns(self.topics)
         named = {topic for topic in self.topics if not set(topic) & set("*?[")}

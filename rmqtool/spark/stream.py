@@ -18,11 +18,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from rmqtool.errors import StoreError
 from rmqtool.exports.choice import OnCorrupt
 from rmqtool.exports.splits import plan_source
-from rmqtool.log.files import LogFile, list_logs
 from rmqtool.log.follow import LastRecord, Mark, find_next_record, find_settled, is_cut_back
 from rmqtool.log.ranges import READ_THROUGH, read_plan
 from rmqtool.log.read import Damage
-from rmqtool.log.sources import StoreDirectories, broker_names, log_up_to, read_queue_files, read_store_directories
+from rmqtool.log.sources import (
+    LogFile,
+    StoreDirectories,
+    broker_names,
+    list_logs,
+    log_up_to,
+    read_queue_files,
+    read_store_directories,
+)
 from rmqtool.spark.options import Options
 from rmqtool.spark.reader import Split, read_split, splits_of
 from rmqtool.spark.schema import Column

@@ -18,7 +18,7 @@ from rmqtool.formats import layouts, paths
 from rmqtool.formats.commit_log import Blank, Message, Nothing, check_record, decode_record
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import SCHEDULE_TOPIC
-from rmqtool.log.buffers import keep_freed_memory
+from rmqtool.log.read import keep_freed_memory
 from rmqtool.store.open import Store
 from rmqtool.upstream.commit_log import CommitLog
 from rmqtool.upstream.config_files import ConfigLoad, load_config, wipe_consumer_offsets

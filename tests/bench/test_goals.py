@@ -25,9 +25,9 @@ import pytest
 from tabulate import tabulate
 
 from rmqtool import kernel
+from rmqtool.columns.compiled import WRONG_CRC, WRONG_PROPERTY_CRC, new_table
 from rmqtool.columns.encode import encode_records
 from rmqtool.columns.starts import record_starts
-from rmqtool.columns.table import WRONG_CRC, WRONG_PROPERTY_CRC, new_table
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats.commit_log import Blank, Nothing, encode_blank
 from rmqtool.log.ranges import Effort

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from rmqtool import kernel
+from rmqtool.columns.compiled import WRONG_CRC, WRONG_PROPERTY_CRC, new_table
 from rmqtool.columns.encode import Outgoing, encode_records
 from rmqtool.columns.index_build import Keys, hang_in, slots_of
 from rmqtool.columns.jsonl import iter_json_lines
@@ -24,7 +25,6 @@ from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.queues import queue_entries, runs_of
 from rmqtool.columns.records import decode_records, have_right_crc, have_right_property_crc
 from rmqtool.columns.starts import record_starts
-from rmqtool.columns.table import WRONG_CRC, WRONG_PROPERTY_CRC, new_table
 from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.layouts import IndexHeader
 from tests.bench.test_bulk import outgoing

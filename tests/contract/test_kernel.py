@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rmqtool import kernel
-from rmqtool.columns import table
+from rmqtool.columns import compiled
 from rmqtool.columns.index_build import Keys
 from rmqtool.formats import index, layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
@@ -373,7 +373,7 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "fewer lengths": ("crc32_each", (b"abc", LONGS, LONGS[:2], INTS), ValueError),
     "small table": ("decode", (b"abc", LONGS, bytearray(10), 0, 0), ValueError),
     "halves of places": ("sound", (b"abc", bytes(12), 0), ValueError),
-    "capacity beyond the table": ("scan", (b"abc", 0, bytearray(table.ROW_SIZE), 2, 0, 0), ValueError),
+    "capacity beyond the table": ("scan", (b"abc", 0, bytearray(compiled.ROW_SIZE), 2, 0, 0), ValueError),
     "few codes": ("group", (INTS, INTS, INTS, INTS[:3], INTS, INTS), ValueError),
     "no slots": ("hang_in", (bytearray(20), b"", INTS[:1], LONGS[:1], LONGS[:1], 1, 0), (ValueError, BufferError)),  # type: ignore[dict-item]
     "entry 0": ("hang_in", (bytearray(20), bytearray(4), INTS[:1], LONGS[:1], LONGS[:1], 0, 0), ValueError),
@@ -432,8 +432,8 @@ def test_wrong_arguments_are_refused(name: str, arguments: tuple[object, ...], e
 
 def test_both_sides_spell_one_table() -> None:
     assert NATIVE is not None
-    assert NATIVE.COLUMNS.split() == [name for name, _ in table.COLUMNS]
-    assert NATIVE.ROW_SIZE == table.ROW_SIZE
+    assert NATIVE.COLUMNS.split() == [name for name, _ in compiled.COLUMNS]
+    assert NATIVE.ROW_SIZE == compiled.ROW_SIZE
 
 
 HEADER_WITH_ALL = b'{"extFields":{"a":"b","c":"\\u0001"},"language":"JAVA","remark":"d"}'

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 
 from rmqtool import kernel
-from rmqtool.columns import table
+from rmqtool.columns import compiled
 from rmqtool.engine.get import find_span
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import SysFlag
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from rmqtool.kernel import Kernel
 
 _ODD_TAGS, _ODD_KEYS, _NAMES_QUEUES, _NOT_TEXT, _BESIDE_QUEUE = 1, 2, 4, 8, 16
-_ALL_CHECKS = table.WRONG_CRC | table.WRONG_PROPERTY_CRC
-_FLAW_BITS = {"CL-PHY": table.WRONG_PLACE, "CL-TIME": table.WRONG_TIME}
+_ALL_CHECKS = compiled.WRONG_CRC | compiled.WRONG_PROPERTY_CRC
+_FLAW_BITS = {"CL-PHY": compiled.WRONG_PLACE, "CL-TIME": compiled.WRONG_TIME}
 
 
 class Comparison:
@@ -142,10 +142,10 @@ class Comparison:
             messages[at] = found
             at += found.total_size
         capacity = len(messages) + 3
-        buffer = table.new_table(capacity)
+        buffer = compiled.new_table(capacity)
         rows, end = self.kernel.scan(data, 0, buffer, capacity, base, _ALL_CHECKS)
         assert (rows, end) == (len(messages), at)
-        self._table(table.columns_of(buffer, capacity, rows), data, base, messages)
+        self._table(compiled.columns_of(buffer, capacity, rows), data, base, messages)
         return messages
 
     def _decode(self, data: bytes, base: int, offsets: list[int]) -> None:
@@ -157,10 +157,10 @@ class Comparison:
             whole[at] = found
         sound = takewhile(lambda at: at in whole and is_sound(whole[at], base + at), offsets)
         assert self.kernel.sound(data, np.array(offsets, np.int64), base) == len([*sound])
-        buffer = table.new_table(len(offsets))
+        buffer = compiled.new_table(len(offsets))
         rows = self.kernel.decode(data, np.array(offsets, np.int64), buffer, base, _ALL_CHECKS)
         assert rows == len(whole)
-        self._table(table.columns_of(buffer, len(offsets), rows), data, base, whole)
+        self._table(compiled.columns_of(buffer, len(offsets), rows), data, base, whole)
 
     def _table(self, columns: dict[str, Any], data: bytes, base: int, messages: dict[int, Message]) -> None:
         values = {name: column.tolist() for name, column in columns.items()}
@@ -357,7 +357,7 @@ def wrong_bits(message: Message, data: bytes, at: int, base: int) -> int:
     for flaw in check_record(message, data, at, base + at):
         if flaw.code == "CL-CRC":
             is_of_body = flaw.message.startswith("body")
-            bits |= table.WRONG_CRC if is_of_body else table.WRONG_PROPERTY_CRC
+            bits |= compiled.WRONG_CRC if is_of_body else compiled.WRONG_PROPERTY_CRC
         else:
             bits |= _FLAW_BITS[flaw.code]
     return bits

@@ -24,7 +24,7 @@ from rmqtool.broker.offsets import ConsumerOffsets, OffsetRequests
 from rmqtool.config import StoreConfig
 from rmqtool.engine.clock import Clock
 from rmqtool.errors import NotFound, ReadFailed, UsageError
-from rmqtool.filters.patterns import TopicPatterns
+from rmqtool.filters.wanted import TopicPatterns
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.topics import retry_topic

@@ -11,8 +11,7 @@ from typing import Any
 
 from rmqtool.config import Version
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from rmqtool.filters.patterns import parse_patterns
-from rmqtool.filters.wanted import Wanted
+from rmqtool.filters.wanted import Wanted, parse_patterns
 from rmqtool.formats import index
 from rmqtool.log.end import read_record
 from rmqtool.look.key_search import Indexes, query_message

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rmqtool.filters.patterns import parse_patterns
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.formats.hosts import parse_host
 from rmqtool.formats.java import string_hash
 from rmqtool.log.order import Order

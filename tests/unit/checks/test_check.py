@@ -11,7 +11,7 @@ from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import UsageError
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.log.ranges import Effort
 from rmqtool.store.open import open_store
 from tests.judged.rows import findings_of, key_of

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from rmqtool.columns import records as module
-from rmqtool.columns.declined import Declined
 from rmqtool.columns.records import (
     decode_records,
     have_right_crc,
     have_right_property_crc,
     lie_in_place,
 )
-from rmqtool.columns.starts import record_starts
+from rmqtool.columns.starts import Declined, record_starts
 from rmqtool.formats.commit_log import Message, check_record, decode_record
 from tests.support.builders import EXAMPLE_A, EXAMPLE_C, EXAMPLE_D, MAGIC_V1, MAGIC_V2, record
 from tests.support.one_by_one import assert_like_formats

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from rmqtool.columns import starts
-from rmqtool.columns.declined import Declined
-from rmqtool.columns.starts import cover_with_units, record_starts
+from rmqtool.columns.starts import Declined, cover_with_units, record_starts
 from rmqtool.formats.commit_log import Blank, Flaw, Nothing
 from tests.support.builders import blank, record
 from tests.support.one_by_one import assert_like_walk, walk

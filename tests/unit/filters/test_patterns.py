@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import parse_patterns
 
 
 @pytest.mark.parametrize(

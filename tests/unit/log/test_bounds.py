@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.log.by_queues import bound_by_queues
-from rmqtool.log.files import logs_of
 from rmqtool.log.queue_entries import queue_files_of
 from rmqtool.log.select import Selection
+from rmqtool.log.sources import logs_of
 from rmqtool.store.open import open_store
 from tests.support.stores import truth
 

@@ -8,15 +8,15 @@ import pytest
 
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.files.posix import PosixReadableFileSystem
-from rmqtool.log import buffers
-from rmqtool.log.buffers import Buffers
+from rmqtool.log import read
+from rmqtool.log.read import Buffers
 
 SIZE = 8192
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReadableFile:
-    monkeypatch.setattr(buffers, "_LEAST", 100)
+    monkeypatch.setattr(read, "_LEAST", 100)
     (tmp_path / "f").write_bytes(bytes(range(256)) * 100)
     return PosixReadableFileSystem(str(tmp_path)).open_read("f")
 

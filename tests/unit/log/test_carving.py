@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.log import read
-from rmqtool.log.files import LogFile
 from rmqtool.log.read import Damage, Note, Part, iter_carved
 from rmqtool.log.select import Selection
+from rmqtool.log.sources import LogFile
 from tests.support.builders import blank, record
 from tests.support.seeded_stores import make_segment
 

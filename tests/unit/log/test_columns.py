@@ -13,7 +13,7 @@ from rmqtool.files.filesystem import ReadableFile
 from rmqtool.files.posix import PosixReadableFile, PosixReadableFileSystem
 from rmqtool.formats.commit_log import Blank, Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
-from rmqtool.log import buffers
+from rmqtool.log import read
 from rmqtool.log import read as columns
 from rmqtool.log.read import Rows, SegmentScan
 from rmqtool.log.walk import Place, SegmentWalk
@@ -58,8 +58,8 @@ def set_window(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Have windows of ``size`` bytes, read into memory that is used again."""
     monkeypatch.setattr(columns, "WINDOW", size)
     monkeypatch.setattr(columns, "_REST", size // 8)
-    monkeypatch.setattr(columns, "_BUFFERS", buffers.Buffers(size + size // 8))
-    monkeypatch.setattr(buffers, "_LEAST", 1)
+    monkeypatch.setattr(columns, "_BUFFERS", read.Buffers(size + size // 8))
+    monkeypatch.setattr(read, "_LEAST", 1)
 
 
 @pytest.fixture(params=WINDOWS)

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from rmqtool.files.posix import PosixReadableFile
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.log import by_queues as covering
 from rmqtool.log import ranges as plan
 from rmqtool.log import stream
-from rmqtool.log.files import logs_of
 from rmqtool.log.queue_entries import queue_files_of
 from rmqtool.log.ranges import Answered, Effort, Plan, read_plan
 from rmqtool.log.read import Damage
 from rmqtool.log.select import Selection
+from rmqtool.log.sources import logs_of
 from rmqtool.store.open import open_store
 from tests.support.builders import blank, queue_unit, record
 from tests.support.damaged import VERSIONS, Workshop, mutations, sample

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.log.files import LogFile, LogKind
 from rmqtool.log.follow import Follower
 from rmqtool.log.read import Damage, Note, Part
 from rmqtool.log.select import Selection
+from rmqtool.log.sources import LogFile, LogKind
 from tests.support.builders import blank, dledger_entry, properties, record
 
 T0 = 1700000000000

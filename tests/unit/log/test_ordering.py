@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from rmqtool.filters.patterns import parse_patterns
 from rmqtool.filters.tags import parse_tags
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.log import order as ordering
 from rmqtool.log import order as sorting
 from rmqtool.log.order import COLUMNS, Arrangement, KeySorter, Order, iter_arranged, iter_last_of_queues

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from rmqtool.columns.records import Records, decode_records
-from rmqtool.filters.patterns import parse_patterns
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
-from rmqtool.filters.wanted import BodyPattern
+from rmqtool.filters.wanted import BodyPattern, parse_patterns
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.log.select import Selection
 from tests.support.builders import properties, record

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.log.files import directories_of
-from rmqtool.log.sources import read_store_directories
+from rmqtool.log.sources import directories_of, read_store_directories
 from rmqtool.store.open import open_store
 from tests.support.stores import STORES
 

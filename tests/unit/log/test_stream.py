@@ -13,10 +13,10 @@ import pytest
 from rmqtool.log import ranges as chain
 from rmqtool.log import ranges as plan
 from rmqtool.log import read, stream
-from rmqtool.log.files import logs_of
 from rmqtool.log.ranges import Answered, Effort, Plan, read_plan
 from rmqtool.log.read import Damage, Note, Part
 from rmqtool.log.select import Selection
+from rmqtool.log.sources import logs_of
 from rmqtool.store.open import open_store
 from tests.support.kernel_twins import damage
 from tests.support.seeded_stores import make_segment

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.log.order import find_last_place
 from rmqtool.log.ranges import Effort
 from rmqtool.log.select import Selection

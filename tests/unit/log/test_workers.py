@@ -15,7 +15,7 @@ from rmqtool.audit import reports
 from rmqtool.cli import main
 from rmqtool.errors import UsageError
 from rmqtool.log import ranges, stream
-from rmqtool.log.workers import Write, run_in_order
+from rmqtool.log.ranges import Write, run_in_order
 
 LATEST = 20
 

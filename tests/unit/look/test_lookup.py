@@ -8,8 +8,7 @@ import struct
 import pytest
 
 from rmqtool.files.posix import PosixReadableFile
-from rmqtool.filters.patterns import parse_patterns
-from rmqtool.filters.wanted import Wanted
+from rmqtool.filters.wanted import Wanted, parse_patterns
 from rmqtool.look import place_search
 from rmqtool.look import place_search as log_search
 from rmqtool.look.lookup import Lookup

@@ -8,7 +8,7 @@ from datetime import UTC, timedelta, timezone
 import numpy as np
 import pytest
 
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import parse_patterns
 from rmqtool.formats.hosts import parse_host
 from rmqtool.log import group as group_tables
 from rmqtool.log.group import DIMENSIONS, Groups, GroupTable, hash_values, join_tables, start_of_day, start_of_hour
