@@ -115,10 +115,21 @@ class _Queue:
 
 
 class Fetch:
-    """The messages of spans, in the order of each queue. ``wait`` (s): how long a broker may hold a pull back."""
+    """The messages of spans, in the order of each queue. ``wait`` (s): how long a broker may hold a pull back.
 
-    def __init__(self, cluster: Cluster, spans: Iterable[Span], *, wait: float = 0.0, group: str = GROUP) -> None:
-        self._cluster, self._wait, self._group = cluster, wait, group
+    A broker that does not answer is given up after ``patience`` (s).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        spans: Iterable[Span],
+        *,
+        wait: float = 0.0,
+        group: str = GROUP,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._cluster, self._wait, self._group, self._patience = cluster, wait, group, patience
         self._loop = asyncio.get_running_loop()
         now = self._loop.time()
         self._queues = [_Queue(span, now) for span in spans if span.end is None or span.begin < span.end]
@@ -274,7 +285,9 @@ class Fetch:
         """Try again: a second read is harmless. After some time without an answer it is an error."""
         if self._is_closed:
             return
-        if self._loop.time() - one.good_at > PATIENCE or self._cluster.is_closed or not isinstance(error, RemoteError):
+        # A name server forgets a broker that goes away, and then the topics that only this one had.
+        passes = isinstance(error, RemoteError) or (isinstance(error, NotFound) and bool(one.address))
+        if self._loop.time() - one.good_at > self._patience or self._cluster.is_closed or not passes:
             self._fail(error)
             return
         self._cluster.routes.forget(one.queue.topic)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rmqtool.client.admin import find_topics, for_each
 from rmqtool.client.cluster import Cluster
-from rmqtool.client.puller import Chunk, Fetch, Span, ask_queue, find_bounds, find_offset, records_of
+from rmqtool.client.puller import PATIENCE, Chunk, Fetch, Span, ask_queue, find_bounds, find_offset, records_of
 from rmqtool.columns.records import Records
 from rmqtool.filters.wanted import parse_patterns
 from rmqtool.formats.message_queue import MessageQueue
@@ -130,14 +130,16 @@ async def committed_offset(cluster: Cluster, group: str, queue: MessageQueue) ->
     return QueryConsumerOffsetAnswer.decode_answer(answer.ext).offset
 
 
-async def iter_parts(cluster: Cluster, plan: Plan, request: Request) -> AsyncGenerator[Part | Note, None]:
-    """Yield the wanted messages of a plan in the order of the request."""
+async def iter_parts(
+    cluster: Cluster, plan: Plan, request: Request, *, patience: float = PATIENCE
+) -> AsyncGenerator[Part | Note, None]:
+    """Yield the wanted messages of a plan in the order of the request; a broker may be away for ``patience`` (s)."""
     for note in plan.notes:
         yield note
     key = "store_timestamp" if request.order is Order.TIME else "physical_offset"
     for spans in _rounds(plan.spans, request.order):
         merge = _Merge(spans, key)
-        fetch = Fetch(cluster, spans)
+        fetch = Fetch(cluster, spans, patience=patience)
         try:
             while chunks := await fetch.take():
                 for chunk in chunks:

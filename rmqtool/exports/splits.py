@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from rmqtool.columns.batches import Projection, iter_batches
-from rmqtool.columns.records import Records
 from rmqtool.errors import ReadFailed, StoreError, UsageError
 from rmqtool.exports.choice import Choice
 from rmqtool.exports.parquet import PartFile, PartitionBy, PartWriter
@@ -156,9 +155,11 @@ class BatchReader:
                 if self._counts(found):
                     yield found
                 continue
-            part = found._replace(records=self._bounded(found.records))
+            part = bounded(found, self.choice)
             if len(part.records):
-                yield from self._spell(part)
+                records = part.records
+                self.end_offset = int(records.column("physical_offset")[-1]) + int(records.column("total_size")[-1])
+                yield from spelled(part, self.projection)
 
     def check_landing(self, following: Range) -> None:
         """Raise unless this range ended where the ``following`` one begins, found by the same search.
@@ -189,25 +190,27 @@ class BatchReader:
         found = self.reader.left_over
         return found if found is not None and self._counts(found) else None
 
-    def _spell(self, part: Part) -> Iterator[Messages]:
-        records = part.records
-        self.end_offset = int(records.column("physical_offset")[-1]) + int(records.column("total_size")[-1])
-        for batch in iter_batches(records, self.projection):
-            damages = [(row, part.body_damage(batch.first_row + row, flaw)) for row, flaw in batch.flaws]
-            yield Messages(batch.batch, damages)
-
     def _counts(self, damage: Damage) -> bool:
         end = self.choice.physical_end
         return end is None or self.asked.file.base_offset + damage.file_offset < end
 
-    def _bounded(self, records: Records) -> Records:
-        """Return the records within the bounds of the choice."""
-        wanted = np.ones(len(records), np.bool_)
-        if self.choice.physical_end is not None:
-            wanted &= records.column("physical_offset") < self.choice.physical_end
-        if self.choice.end_offset is not None:
-            wanted &= records.column("queue_offset") < self.choice.end_offset
-        return records if wanted.all() else records.select(wanted)
+
+def bounded(part: Part, choice: Choice) -> Part:
+    """Return the messages of a part that are within the bounds of the choice."""
+    records = part.records
+    wanted = np.ones(len(records), np.bool_)
+    if choice.physical_end is not None:
+        wanted &= records.column("physical_offset") < choice.physical_end
+    if choice.end_offset is not None:
+        wanted &= records.column("queue_offset") < choice.end_offset
+    return part if wanted.all() else part._replace(records=records.select(wanted))
+
+
+def spelled(part: Part, projection: Projection) -> Iterator[Messages]:
+    """Yield the messages of a part as batches."""
+    for batch in iter_batches(part.records, projection):
+        damages = [(row, part.body_damage(batch.first_row + row, flaw)) for row, flaw in batch.flaws]
+        yield Messages(batch.batch, damages)
 
 
 def _begin_of(following: Range, choice: Choice, queues: Sequence[QueueFiles]) -> int | None:

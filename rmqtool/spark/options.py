@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
+from rmqtool.client.address import parse_cluster
+from rmqtool.client.offset_ranges import ClusterPlace
 from rmqtool.errors import UsageError
 from rmqtool.exports.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size, local_path
 from rmqtool.filters.wanted import want
 
 NAMES = (
     "path",
+    "cluster",
+    "credentials",
+    "tls",
     "topic",
     "queueId",
     "startTime",
@@ -27,9 +32,13 @@ NAMES = (
     "onCorrupt",
     "splitSize",
     "maxBytesPerTrigger",
+    "maxOffsetsPerTrigger",
     "safetyLag",
     "failOnDataLoss",
 )
+# Options about the files of a store, and options about a cluster.
+_OF_FILES = ("path", "paths", "splitSize", "maxBytesPerTrigger", "safetyLag")
+_OF_CLUSTERS = ("credentials", "tls", "maxOffsetsPerTrigger")
 # Options that Spark adds to those of the user.
 _OF_SPARK = ("paths",)
 # Options that CREATE TABLE adds.
@@ -44,20 +53,25 @@ _BITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How a stream follows a log: bytes per batch, delay after the store time (ms), what to do if data is gone."""
+    """How a stream follows a log: bytes per batch, delay after the store time (ms), what to do if data is gone.
+
+    ``max_offsets`` bounds a batch of a cluster: it does not tell the size of messages before they are read.
+    """
 
     max_bytes: int | None = None
+    max_offsets: int | None = None
     safety_lag: int = 1000
     fail_on_data_loss: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The stores to read, the choice, and the options of streams."""
+    """The stores to read, or the cluster; the choice, and the options of streams."""
 
     paths: tuple[str, ...]
     choice: Choice
     following: Following
+    cluster: ClusterPlace | None = None
 
 
 _DEFAULT = Following()
@@ -84,16 +98,36 @@ def parse_options(options: Mapping[str, str]) -> Options:
     )
     _require_order(choice.begin, choice.end, "startTime and endTime")
     _require_order(choice.start_offset, choice.end_offset, "startOffset and endOffset")
-    return Options(_paths(options), choice, _following(given))
+    cluster = _cluster(given, options)
+    return Options(() if cluster is not None else _paths(options), choice, _following(given), cluster)
+
+
+def _cluster(given: Mapping[str, str], options: Mapping[str, str]) -> ClusterPlace | None:
+    """Return the cluster to read, None for stores; raise UsageError for options that the other kind takes."""
+    is_cluster = "cluster" in given
+    idle = {name.lower(): name for name in (_OF_FILES if is_cluster else _OF_CLUSTERS)}
+    for name in options:
+        if name.lower() in idle:
+            why = "a cluster has no files that it could be about" if is_cluster else "it is about a cluster"
+            hint = "leave it out" if is_cluster else 'name the cluster: option("cluster", "rocketmq://127.0.0.1:9876")'
+            raise UsageError(f"{idle[name.lower()]} has no effect: {why}", hint=hint)
+    if not is_cluster:
+        return None
+    parse_cluster(given["cluster"])
+    return ClusterPlace(given["cluster"], given.get("credentials"), _boolean("tls", given.get("tls", "false")))
 
 
 def _following(given: Mapping[str, str]) -> Following:
     most, lag, fails = (given.get(name) for name in ("maxBytesPerTrigger", "safetyLag", "failOnDataLoss"))
+    max_offsets = _number(given, "maxOffsetsPerTrigger")
+    if max_offsets == 0:
+        raise UsageError("maxOffsetsPerTrigger: 0 would never read anything", hint="try 100000; default: everything")
     max_bytes = _size("maxBytesPerTrigger", most) if most is not None else None
     if max_bytes == 0:
         raise UsageError("maxBytesPerTrigger: 0 would never read anything", hint="try 64m, 1g; default: everything")
     return Following(
         max_bytes=max_bytes,
+        max_offsets=max_offsets,
         safety_lag=_duration("safetyLag", lag) if lag is not None else _DEFAULT.safety_lag,
         fail_on_data_loss=_boolean("failOnDataLoss", fails) if fails is not None else True,
     )

@@ -26,19 +26,30 @@ from pyspark.sql.datasource import (
 
 from rmqtool.exports.choice import Choice
 from rmqtool.spark.options import to_milliseconds
+from rmqtool.spark.queue_ranges import ClusterReader
 from rmqtool.spark.reader import RocketMQReader
 
 _IN_PATTERNS = re.compile(r"[*?\[]")
 
 
-class PushingReader(RocketMQReader):
-    """A reader that reads less if filters allow it."""
+class _Pushing:
+    """Narrows the choice of a reader by filters."""
+
+    choice: Choice
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Narrow the choice; hand all filters back."""
         for one in filters:
             self.choice = narrowed(self.choice, one)
         return filters
+
+
+class PushingReader(_Pushing, RocketMQReader):
+    """A reader of stores that takes filters."""
+
+
+class PushingClusterReader(_Pushing, ClusterReader):
+    """A reader of a cluster that takes filters."""
 
 
 def narrowed(choice: Choice, asked: Filter) -> Choice:

@@ -22,7 +22,7 @@ NAME = "rocketmq"
 
 
 class RocketMQSource(DataSource):
-    """Messages of RocketMQ stores. Its options are those of ``options``."""
+    """Messages of RocketMQ stores, or of a live cluster. Its options are those of ``options``."""
 
     @classmethod
     def name(cls) -> str:
@@ -40,23 +40,27 @@ class RocketMQSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns of ``schema``: all of ours, or those that the user named."""
         from rmqtool.spark.options import parse_options
+        from rmqtool.spark.queue_ranges import ClusterReader
         from rmqtool.spark.reader import RocketMQReader
         from rmqtool.spark.schema import narrowed_to
 
         with in_plain_words():
-            return RocketMQReader(narrowed_to(parse_options(self.options), schema), schema)
+            options = narrowed_to(parse_options(self.options), schema)
+            return RocketMQReader(options, schema) if options.cluster is None else ClusterReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return a reader that follows the stores."""
+        """Return a reader that follows the stores, or the queues of the cluster."""
         from rmqtool.spark.options import parse_options
         from rmqtool.spark.schema import narrowed_to
         from rmqtool.spark.session import require_streaming
 
         with in_plain_words():
             require_streaming()
-            from rmqtool.spark.stream import RocketMQStreamReader
+            from rmqtool.spark.stream import ClusterStreamReader, RocketMQStreamReader
 
-            return RocketMQStreamReader(narrowed_to(parse_options(self.options), schema), schema)
+            options = narrowed_to(parse_options(self.options), schema)
+            kind = RocketMQStreamReader if options.cluster is None else ClusterStreamReader
+            return kind(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that puts the rows of a table into a store."""
@@ -72,11 +76,13 @@ class PushingSource(RocketMQSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader that takes filters."""
         from rmqtool.spark.options import parse_options
-        from rmqtool.spark.pushdown import PushingReader
+        from rmqtool.spark.pushdown import PushingClusterReader, PushingReader
         from rmqtool.spark.schema import narrowed_to
 
         with in_plain_words():
-            return PushingReader(narrowed_to(parse_options(self.options), schema), schema)
+            options = narrowed_to(parse_options(self.options), schema)
+            kind = PushingReader if options.cluster is None else PushingClusterReader
+            return kind(options, schema)
 
 
 @contextmanager

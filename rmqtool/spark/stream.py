@@ -1,8 +1,10 @@
-"""Stores as a stream while their brokers write: each message once, even if a query is killed and started again.
+"""Stores and clusters as a stream: each message once, even if a query is killed and started again.
 
 An offset says for each broker how far its log was read, and which record was the last one. The log between two offsets
 never changes, so a batch that is requested again is the same. Spark calls all of this in one process beside the driver;
 only ``read`` runs in others.
+
+Of a cluster, an offset has topics, each with the offsets of its queues: ``{"Orders": {"broker-a/0": 4711}}``.
 """
 
 from __future__ import annotations
@@ -13,11 +15,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
+from rmqtool.client.offset_ranges import Bounds, find_loss
 from rmqtool.errors import StoreError
 from rmqtool.exports.choice import OnCorrupt
 from rmqtool.exports.splits import plan_source
+from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.log.follow import LastRecord, Mark, find_next_record, find_settled, is_cut_back
 from rmqtool.log.ranges import READ_THROUGH, read_plan
 from rmqtool.log.read import Damage
@@ -31,6 +41,7 @@ from rmqtool.log.sources import (
     read_store_directories,
 )
 from rmqtool.spark.options import Options
+from rmqtool.spark.queue_ranges import LOSS, ClusterReading
 from rmqtool.spark.reader import Split, read_split, splits_of
 from rmqtool.spark.schema import Column
 from rmqtool.spark.source import in_plain_words
@@ -40,8 +51,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Offsets = dict[str, Any]
+QueueOffsets = dict[str, dict[str, int]]
+Ends = dict[MessageQueue, int]
 _OFFSET, _LAST = "commitLogOffset", "lastRecord"
-_LOSS = 'option("failOnDataLoss", "false") continues with the messages that are left'
 
 
 class _Log(NamedTuple):
@@ -152,7 +164,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, log: _Log, text: str) -> None:
         if self.following.fail_on_data_loss:
-            raise StoreError(f"the store of {log.broker} has lost data: {text}", file=log.store.root, hint=_LOSS)
+            raise StoreError(f"the store of {log.broker} has lost data: {text}", file=log.store.root, hint=LOSS)
 
     def _splits(self, log: _Log, before: Mark | None, end: Mark) -> Iterator[Split]:
         start = self._resumed(log, before)
@@ -196,4 +208,95 @@ def _decode(offsets: Offsets) -> dict[str, Mark]:
     return {
         broker: Mark(found[_OFFSET], None if found[_LAST] is None else LastRecord(**found[_LAST]))
         for broker, found in offsets.items()
+    }
+
+
+class ClusterStreamReader(ClusterReading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the queues of a cluster.
+
+    New queues are read from their beginning. A queue that no broker lists keeps its offset: its broker may be away.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        # The end of a query that reads only what exists now.
+        self.target: Ends | None = None
+
+    def initialOffset(self) -> QueueOffsets:  # noqa: N802 - Spark's name
+        """Return where a new query begins: at the first wanted message of each queue."""
+        with in_plain_words():
+            return _encode_ends({queue: one.begin for queue, one in self.bounds().items()})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return how much is read per batch."""
+        most = self.following.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember where the queues end now."""
+        with in_plain_words():
+            self.target = {queue: self.end_of(one) for queue, one in self.bounds().items()}
+
+    def latestOffset(self, start: QueueOffsets, limit: ReadLimit) -> QueueOffsets:  # noqa: N802 - Spark's name
+        """Return the end of the batch that begins at ``start``."""
+        with in_plain_words():
+            before = _decode_ends(start)
+            found = self.bounds()
+            begins = {queue: self._resumed(queue, before.get(queue), one) for queue, one in found.items()}
+            ends = {queue: max(begins[queue], self._end(queue, one)) for queue, one in found.items()}
+            most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            return _encode_ends(before | shared_out(begins, ends, most))
+
+    def partitions(self, start: QueueOffsets, end: QueueOffsets) -> list[InputPartition]:
+        """Return the ranges of a batch: the same ones every time."""
+        with in_plain_words():
+            before, ends = _decode_ends(start), _decode_ends(end)
+            new = ends.keys() - before.keys()
+            firsts = {queue: one.begin for queue, one in self.bounds().items()} if new else {}
+            begins = {queue: before.get(queue, firsts.get(queue, 0)) for queue in ends}
+            return self.ranges({queue: (begins[queue], end) for queue, end in ends.items() if begins[queue] < end})
+
+    def _end(self, queue: MessageQueue, bounds: Bounds) -> int:
+        end = self.end_of(bounds)
+        return end if self.target is None else min(end, self.target.get(queue, bounds.begin))
+
+    def _resumed(self, queue: MessageQueue, before: int | None, bounds: Bounds) -> int:
+        """Return where a queue continues; raise if messages are gone, unless the options say to go on."""
+        if before is None:
+            return bounds.begin
+        lost = find_loss(queue, before, bounds)
+        if lost is None:
+            return before
+        if self.following.fail_on_data_loss:
+            lost.hint = LOSS
+            raise lost
+        return min(max(before, bounds.least), bounds.most)
+
+
+def shared_out(begins: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], most: int | None) -> Ends:
+    """Return ends with at most ``most`` offsets before them in all, and at least one: each queue gets its share."""
+    sizes = {queue: end - begins[queue] for queue, end in ends.items()}
+    total = sum(sizes.values())
+    if most is None or total <= most:
+        return dict(ends)
+    found = {queue: begins[queue] + size * most // total for queue, size in sizes.items()}
+    left = most - sum(found[queue] - begins[queue] for queue in found)
+    # The rest of the rounding goes to the queues with most messages.
+    for queue in sorted(sizes, key=lambda one: (-sizes[one], one))[:left]:
+        found[queue] += 1
+    return found
+
+
+def _encode_ends(ends: Mapping[MessageQueue, int]) -> QueueOffsets:
+    found: QueueOffsets = {}
+    for (topic, broker, queue_id), offset in sorted(ends.items()):
+        found.setdefault(topic, {})[f"{broker}/{queue_id}"] = offset
+    return found
+
+
+def _decode_ends(offsets: QueueOffsets) -> Ends:
+    return {
+        MessageQueue(topic, name.rpartition("/")[0], int(name.rpartition("/")[2])): offset
+        for topic, queues in offsets.items()
+        for name, offset in queues.items()
     }

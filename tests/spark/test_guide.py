@@ -23,6 +23,8 @@ START, END = "## Recipes", "## On a cluster"
 RECIPES = GUIDE[GUIDE.index(START) : GUIDE.index(END)]
 # Run by tests/unit/export/test_readers.py.
 READERS = GUIDE[GUIDE.index("## Read with DuckDB") : GUIDE.index("## Read with Spark")]
+# Run by test_cluster_source.py.
+CLUSTER = GUIDE[GUIDE.index("## Read a live cluster") : GUIDE.index("## Write a store")]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 RECIPE = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)\n```\n)?", re.MULTILINE | re.DOTALL)
@@ -30,7 +32,11 @@ RECIPE = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)\n```\n)?",
 
 def blocks(language: str, root: Path, to: Path) -> list[str]:
     """Return the blocks of a language, with a store and a directory that are there."""
-    texts = [text for name, text in BLOCK.findall(GUIDE.replace(RECIPES, "").replace(READERS, "")) if name == language]
+    texts = [
+        text
+        for name, text in BLOCK.findall(GUIDE.replace(RECIPES, "").replace(READERS, "").replace(CLUSTER, ""))
+        if name == language
+    ]
     return [text.replace("/stores/broker-a", str(root)).replace("/lake", str(to)) for text in texts]
 
 
