@@ -334,11 +334,12 @@ def _carving(path: str, how: How, request: Request) -> Reading:
     from rmqtool.log.read import iter_carved
     from rmqtool.log.sources import LogFile
     from rmqtool.log.stream import iter_limited
+    from rmqtool.store.open import absolute, is_file, size_of
 
-    if not os.path.isfile(path):
+    if not is_file(path):
         raise UsageError(f"{path} is not a file", hint="rmqtool cat --carve FILE")
-    directory, name = os.path.split(os.path.abspath(path))
-    found = iter_carved(LogFile(0, os.path.getsize(path), directory, name, name), request.selection)
+    directory, name = os.path.split(absolute(path))
+    found = iter_carved(LogFile(0, size_of(path), directory, name, name), request.selection)
     limited = found if request.limit is None else iter_limited(found, request.limit)
     made = Reading(iter(()))
     made.events = _counted(made, found) if how.get("form") is Form.COUNT else _iter_parts(made, limited, how)

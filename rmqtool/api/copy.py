@@ -80,7 +80,9 @@ def copied(
 ) -> Done:
     """Copy messages; the result also has the notes for the user."""
     from rmqtool.repairs.copy import run_copy
+    from rmqtool.store.open import require_disk
 
+    require_disk(os.fspath(to))
     request = _request(os.fspath(to), how, which)
     with ExitStack() as opened:
         sources = [opened.enter_context(_open(place)) for place in stores]

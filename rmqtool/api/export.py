@@ -117,11 +117,11 @@ def splits(stores: Paths, how: How, **which: Unpack[Where]) -> Splits:
 
 
 def paths_of(stores: Paths) -> tuple[str, ...]:
-    """Return stores as local paths; Spark's spelling ("file:/...") is accepted."""
-    from rmqtool.exports.choice import local_path
+    """Return stores as paths; Spark's spelling ("file:/...") is accepted."""
+    from rmqtool.exports.choice import store_path
 
     listed = [stores] if isinstance(stores, str | os.PathLike) else stores
-    return tuple(local_path(os.fspath(path)) for path in listed)
+    return tuple(store_path(os.fspath(path)) for path in listed)
 
 
 def _choice(how: How, which: Where) -> Choice:

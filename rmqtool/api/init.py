@@ -21,7 +21,9 @@ def init(path: str | os.PathLike[str], *, version: str | None = None, conf: Sett
     from rmqtool.engine.load import create_store
     from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.files.publish import new_directory
+    from rmqtool.store.open import require_disk
 
+    require_disk(os.fspath(path))
     root = os.path.abspath(path)
     config = StoreConfig.default(parse_version(version) or Version.V5_3).with_assignments(
         [f"storePathRootDir={root}", *assignments_of(conf)], takes_unused=True

@@ -407,10 +407,12 @@ def _sender(store: Place, how: How, when: _When, notes: list[str]) -> Iterator[S
 def _producer(store: Store, how: How, when: _When, notes: list[str]) -> Iterator[Sender]:
     """Open the store for a producer."""
     from rmqtool.broker.producer.later import open_later_producer
+    from rmqtool.store.open import require_disk
 
     if how.get("retry_unknown"):
         raise UsageError("--retry-unknown is for a live cluster: a store always answers", hint="leave it out")
 
+    require_disk(store.path)
     if not os.path.lexists(store.path):
         raise StoreError(f"{store.path} does not exist", file=store.path, hint="rmqtool init STORE creates a new store")
     flush = how.get("flush")

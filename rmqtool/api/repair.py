@@ -115,8 +115,10 @@ def repaired(store: Place, work: Working | None = None, **how: Unpack[How]) -> R
 
     from rmqtool.repairs import run
     from rmqtool.repairs.steps import Part
+    from rmqtool.store.open import require_disk
 
     named, applies = store_of(store), how.get("apply", False)
+    require_disk(named.path)
     if not applies and (how.get("plan") is not None or how.get("journal") is not None):
         option = "--plan" if how.get("plan") is not None else "--journal"
         raise UsageError(f"{option} needs --apply", hint="add --apply")

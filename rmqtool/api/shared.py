@@ -77,9 +77,10 @@ def _store_times(store: Store) -> Iterator[Callable[[int], int | None]]:
 def _find_server(store: Store) -> Owner | None:
     """Return the server of a store, None if no server of this user holds its lock."""
     from rmqtool.files.posix import PosixReadableFileSystem
+    from rmqtool.store.open import is_far
     from rmqtool.store.owner import any_owner, find_owner
 
-    if not any_owner():
+    if not any_owner() or is_far(store.path):
         return None
     try:
         root, _ = store.located()

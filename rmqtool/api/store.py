@@ -357,9 +357,9 @@ def assignments_of(conf: Settings | None) -> tuple[str, ...]:
 
 def is_one_file(path: str) -> bool:
     """Return whether a path is a file of a store; a configuration file names a store and does not count."""
-    from rmqtool.store.open import CONF_ENDINGS
+    from rmqtool.store.open import CONF_ENDINGS, is_file
 
-    return os.path.isfile(path) and not path.endswith(CONF_ENDINGS)
+    return is_file(path) and not path.endswith(CONF_ENDINGS)
 
 
 def require_whole(store: Store, command: str, why: str) -> None:

@@ -76,7 +76,7 @@ def _apply(path: str, to: str | None, broker: AsBroker, work: Work, show: Show) 
 def _as_typed(word: str | None, root: str) -> str:
     """Return the root as a user in this directory would type it: relative, if STORE was relative and does not go up."""
     relative = os.path.relpath(root)
-    return root if not word or os.path.isabs(word) or relative.startswith(".") else relative
+    return root if "://" in root or not word or os.path.isabs(word) or relative.startswith(".") else relative
 
 
 def _next_commands(root: str) -> dict[Next, list[str]]:

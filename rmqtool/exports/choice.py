@@ -1,10 +1,7 @@
 """The choice of an export or a read: which messages, which columns, how damage is treated, how large a task is.
 
 Also the list of columns for users, and the paths of stores and targets: local paths, in Spark's and pyarrow's spelling
-too.
-
-Other file systems are refused. An export appears by one rename, under a lock. An object store has neither, so readers
-would see part of an export, and two exports would mix.
+too, and addresses of object storage.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from rmqtool.columns.batches import COLUMNS, Projection
 from rmqtool.errors import UsageError
 from rmqtool.filters.wanted import Wanted, want
 from rmqtool.log.select import Selection
+from rmqtool.store.open import absolute, is_far
 
 # Arrow types and their names in SQL engines.
 SQL_TYPES = {
@@ -71,6 +69,11 @@ def column_rows(choice: Choice) -> Iterator[dict[str, str]]:
 
 _HERE = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)", re.IGNORECASE | re.DOTALL)
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+def store_path(text: str) -> str:
+    """Return a local path or an address of object storage; raise UsageError for any other file system."""
+    return absolute(text) if is_far(text) else local_path(text)
 
 
 def local_path(text: str) -> str:

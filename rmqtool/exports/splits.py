@@ -25,6 +25,7 @@ from rmqtool.log.ranges import Answered, Plan, plan_ranges, range_length, read_p
 from rmqtool.log.read import Damage, Part, Range, RangeReader, SegmentScan
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogFile, LogKind, StoreLog, broker_names, read_store_log
+from rmqtool.store.open import absolute
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def plan_sources(
     if not paths:
         raise UsageError("no store is given", hint="give the storePathRootDir of at least one broker")
     # An absolute path: tasks may run on another machine, in another directory.
-    logs = [read_store_log(os.path.abspath(path)) for path in paths]
+    logs = [read_store_log(absolute(path)) for path in paths]
     names = broker_names(logs)
     sources = []
     for name, log in zip(names, logs, strict=True):

@@ -189,6 +189,10 @@ class ReadableFile(Closable, Protocol):
     def size(self) -> int:
         return self.stat().size
 
+    def expect(self, file_offset: int, end: int) -> None:  # noqa: ARG002  (only far files prepare)
+        """Be told that a reader will read from ``file_offset`` to ``end`` in order."""
+        return
+
     @abstractmethod
     def iter_data(self, file_offset: int = 0, end: int | None = None) -> Iterator[Extent]:
         """Yield the spans between ``file_offset`` and ``end`` that may hold data, ascending and not adjacent.

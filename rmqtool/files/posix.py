@@ -31,6 +31,7 @@ from rmqtool.files.filesystem import (
     require_range,
     require_unshrunk,
 )
+from rmqtool.files.object_storage import is_object_address, refuse_writing
 from rmqtool.formats import paths
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -181,6 +182,8 @@ class PosixReadableFileSystem(ReadableFileSystem):
     """
 
     def __init__(self, root: str, follow: Collection[str] = ()) -> None:
+        if "://" in root and is_object_address(root):
+            refuse_writing(root)
         self.root = root
         self._follow = frozenset(follow)
         try:

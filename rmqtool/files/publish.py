@@ -29,6 +29,7 @@ from rmqtool.errors import NoSpace, Refused, RmqtoolError, StoreInUse, WriteFail
 from rmqtool.files.failures import os_error, write_failed
 from rmqtool.files.filesystem import Attributes, Closable, Kind, Status, iter_tree
 from rmqtool.files.lock import close_descriptor
+from rmqtool.files.object_storage import is_object_address
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFile, PosixWritableFileSystem
 
@@ -416,7 +417,8 @@ class StagedCopy:
 
     def prepare(self, like: str) -> None:
         """Create the directories, with owner, group and mode of the store ``like``."""
-        wanted = os.stat(like)
+        # Objects have no mode; the directory that the copy is made in has one.
+        wanted = os.stat(self.parent if "://" in like and is_object_address(like) else like)
         os.mkdir(self.directory, 0o700)
         try:
             self._lock = self._locked()

@@ -73,6 +73,9 @@ class SalvagedFile(ReadableFile):
     def stat(self) -> Status:
         return self._file.stat()
 
+    def expect(self, file_offset: int, end: int) -> None:
+        self._file.expect(file_offset, end)
+
     def iter_data(self, file_offset: int = 0, end: int | None = None) -> Iterator[Extent]:
         return self._file.iter_data(file_offset, end)
 

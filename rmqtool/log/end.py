@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import ReadableFile
+from rmqtool.files.objects import ObjectReadableFileSystem
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
@@ -84,6 +85,8 @@ def find_log_end(log: SegmentQueue, queues: Iterable[ConsumeQueueFiles], *, dled
     """Return the end of the log; ``queues`` are all simple queues of the store."""
     if dledger:
         return _walk_dledger(log)
+    if any(isinstance(segment.filesystem, ObjectReadableFileSystem) for segment in log):
+        return _walk_far(log)
     try:
         tail = _tail_units(log, [queue for queue in queues if _is_readable(queue)])
     except ReadFailed:  # a bad sector in a queue: walk the log instead, which takes longer
@@ -263,6 +266,30 @@ def _walk_last(log: SegmentQueue) -> LogEnd:
                 last = place.what
         if last is not None:
             return LogEnd(last.physical_offset + last.total_size, last)
+    return LogEnd(log.min_offset, None)
+
+
+def _walk_far(log: SegmentQueue) -> LogEnd:
+    """Walk the last megabytes of the last segment with records. A look into every queue would be a request each."""
+    for segment in reversed(log.segments):
+        file = log.open(segment)
+        data_end = max((extent.end for extent in file.iter_data()), default=0)
+        reach = REACH
+        while data_end:
+            begin = max(data_end - reach, 0)
+            file.expect(begin, data_end)
+            walk = SegmentWalk(file, segment.base_offset)
+            start = 0 if not begin else walk.find_record(begin)
+            places = () if start is None else _strides(walk, start)
+            last = None
+            for place in places:
+                if isinstance(place.what, Message):
+                    last = place.what
+            if last is not None:
+                return LogEnd(last.physical_offset + last.total_size, last)
+            if not begin:
+                break
+            reach *= 8
     return LogEnd(log.min_offset, None)
 
 

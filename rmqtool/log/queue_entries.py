@@ -14,14 +14,13 @@ import numpy as np
 
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.queues import Units, decode_batch_units, decode_units
-from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.select import Selection
 from rmqtool.store.listing import QueueId
-from rmqtool.store.open import Store
+from rmqtool.store.open import Root, Store, open_root
 from rmqtool.store.segments import Segment, SegmentQueue
 
 # A record without a queue entry is rarely larger than this, upstream's default for the largest message.
@@ -53,7 +52,7 @@ class QueueFiles(NamedTuple):
 
 def queue_files_of(store: Store) -> list[QueueFiles]:
     """Return the queues of a store that are in files."""
-    assert isinstance(store.filesystem, PosixReadableFileSystem), "data that other processes read must be in real files"
+    assert isinstance(store.filesystem, Root), "data that other processes read must be in real files"
     root = store.filesystem.root
     return [
         QueueFiles(queue, root, tuple(QueueFile(*segment[:3]) for segment in segments), is_batch)
@@ -182,7 +181,7 @@ class _QueueUnits:
         self.unit_size = BATCH_UNIT_SIZE if queue.is_batch else UNIT_SIZE
         self.decode = decode_batch_units if queue.is_batch else decode_units
         self.layout = layouts.BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else layouts.CONSUME_QUEUE_UNIT
-        self.files = PosixReadableFileSystem(queue.directory)
+        self.files = open_root(queue.directory)
         self.segments = SegmentQueue(Segment(*file, self.files) for file in queue.files)
         counts = [segment.size // self.unit_size for segment in self.segments]
         self.firsts = np.cumsum([0, *counts])

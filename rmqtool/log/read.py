@@ -523,6 +523,8 @@ class RangeReader:
         """Yield the wanted messages and the damage of the range."""
         try:
             with self.asked.file.open() as file:
+                stop = file.size() if self.asked.stop is None else self.asked.stop
+                file.expect(self.asked.start, stop)
                 yield from self._read(file)
         except ReadFailed as error:
             if isinstance(error.__cause__, PermissionError):

@@ -17,12 +17,26 @@ from typing import NamedTuple, Self
 
 from rmqtool.errors import FileMissing, StoreError, UsageError
 from rmqtool.files.filesystem import Kind, ReadableFile, join, split
-from rmqtool.files.posix import FOLLOWED, PosixReadableFileSystem
+from rmqtool.files.objects import ObjectReadableFileSystem
+from rmqtool.files.posix import FOLLOWED
 from rmqtool.formats import paths
 from rmqtool.formats.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, FileKind
 from rmqtool.log.end import LogEnd, find_log_end
 from rmqtool.log.queue_entries import QueueFiles, queue_files_of
-from rmqtool.store.open import CONF_ENDINGS, Store, locate, open_store, require_path
+from rmqtool.store.open import (
+    CONF_ENDINGS,
+    Root,
+    Store,
+    absolute,
+    is_file,
+    kept_listing,
+    locate,
+    open_root,
+    open_store,
+    require_path,
+    size_of,
+)
+from rmqtool.store.open import is_directory as is_a_directory
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import Segment
 
@@ -51,7 +65,7 @@ class LogFile(NamedTuple):
 
     def open(self) -> ReadableFile:
         """Open the file. The handle stays valid when the file is renamed or removed."""
-        with PosixReadableFileSystem(self.directory, FOLLOWED) as files:
+        with open_root(self.directory, FOLLOWED) as files:
             return files.open_read(self.path)
 
 
@@ -64,7 +78,7 @@ def logs_of(store: Store) -> list[LogFile]:
 
 def _log_file(store: Store, segment: Segment, kind: LogKind) -> LogFile:
     files = segment.filesystem
-    assert isinstance(files, PosixReadableFileSystem), "a log that other processes read must be in real files"
+    assert isinstance(files, Root), "a log that other processes read must be in real files"
     name = segment.path if files is store.filesystem else files.shown(segment.path)
     return LogFile(segment.base_offset, segment.size, files.root, segment.path, name, kind)
 
@@ -79,7 +93,10 @@ class LogDirectory(NamedTuple):
 
     def files(self) -> Iterator[LogFile]:
         """Yield the files that are in it now; none if the directory is gone."""
-        with suppress(FileMissing), PosixReadableFileSystem(self.directory, FOLLOWED) as found:
+        with suppress(FileMissing), open_root(self.directory, FOLLOWED) as found:
+            if isinstance(found, ObjectReadableFileSystem):
+                yield from self._objects(found)
+                return
             for entry in found.listdir(self.path):
                 base_offset = paths.parse_segment_name(entry.name)
                 path = join(self.path, entry.name)
@@ -88,6 +105,13 @@ class LogDirectory(NamedTuple):
                     yield LogFile(
                         base_offset, status.size, self.directory, path, join(self.name, entry.name), self.kind
                     )
+
+    def _objects(self, found: ObjectReadableFileSystem) -> Iterator[LogFile]:
+        for name, size in found.list_now(self.path):
+            base_offset = paths.parse_segment_name(name)
+            if base_offset is not None:
+                path, shown = join(self.path, name), join(self.name, name)
+                yield LogFile(base_offset, size, self.directory, path, shown, self.kind)
 
 
 def directories_of(store: Store) -> list[LogDirectory]:
@@ -157,7 +181,7 @@ class Source:
         if self.directories:
             return list_logs(self.directories)
         places = [(file, os.path.join(file.directory, file.path)) for file in self.files]
-        return [file._replace(size=os.path.getsize(place)) for file, place in places if os.path.exists(place)]
+        return [file._replace(size=size_of(place)) for file, place in places if is_file(place)]
 
     def __enter__(self) -> Self:
         return self
@@ -181,14 +205,14 @@ class CompactionLog(NamedTuple):
 def find_compaction_log(path: str) -> CompactionLog | None:
     """Return the compaction log that ``path`` names, or None if it names something else."""
     require_path(path)
-    is_directory = os.path.isdir(path)
+    is_directory = is_a_directory(path)
     root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
     if what.kind is not FileKind.COMPACTION_LOG:
         return None
     if is_directory:
         found = _of_directory(root, os.path.dirname(relative), LogKind.COMPACTION)
         return CompactionLog(root, found.files, found.directories)
-    file = LogFile(what.base_offset or 0, os.path.getsize(path), root, relative, relative, LogKind.COMPACTION)
+    file = LogFile(what.base_offset or 0, size_of(path), root, relative, relative, LogKind.COMPACTION)
     return CompactionLog(root, [file], [])
 
 
@@ -197,8 +221,13 @@ def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
 
     Raises StoreError for any other path.
     """
+    with kept_listing(path):
+        return _open_source(path, open_store)
+
+
+def _open_source(path: str, open_store: Callable[[str], Store]) -> Source:
     require_path(path)
-    is_directory = os.path.isdir(path)
+    is_directory = is_a_directory(path)
     root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
     if what.kind in _QUEUES:
         source = source_of(open_store(root))
@@ -289,6 +318,11 @@ def read_store_log(path: str) -> StoreLog:
     ``path`` may also name the log of a compacted queue. Its records keep the physical offsets of the commit log, so it
     has no gaps and no end of its own, and the store's queues do not point into it.
     """
+    with kept_listing(path):
+        return _read_store_log(path)
+
+
+def _read_store_log(path: str) -> StoreLog:
     compacted = find_compaction_log(path)
     if compacted is not None:
         files = compacted.files
@@ -333,7 +367,7 @@ def broker_names(stores: Sequence[StoreLog] | Sequence[StoreDirectories]) -> lis
 
 def _directory_name(root: str) -> str:
     """Return the name of a store's directory, or of the one above if that is the usual name."""
-    above, name = os.path.split(os.path.abspath(root))
+    above, name = os.path.split(absolute(root))
     return os.path.basename(above) or name if name == _USUAL_NAME else name
 
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from rmqtool.errors import NotFound, StoreError, UsageError
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
-from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats import dledger, index, layouts, paths, rocksdb_rows, timer
 from rmqtool.formats.codes import BLANK_MAGIC, RECORD_MAGICS
 from rmqtool.formats.commit_log import Message
@@ -40,7 +39,7 @@ from rmqtool.look.regions import (
 )
 from rmqtool.store.index_files import Geometry, iter_find, open_index
 from rmqtool.store.listing import QueueId
-from rmqtool.store.open import Store, locate, open_store
+from rmqtool.store.open import Root, Store, absolute, exists, is_directory, locate, open_store
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.rocksdb import open_database
 from rmqtool.store.segments import Segment
@@ -152,10 +151,10 @@ class Target(NamedTuple):
 
 def parse_target(text: str) -> Target:
     """Split ``PATH``, ``PATH@OFFSET``, ``PATH@START-END`` or ``PATH@START+LENGTH``. The path may contain ``@``."""
-    if os.path.exists(text):
+    if exists(text):
         return Target(text)
     match = _SPAN.fullmatch(text)
-    if match is None or not os.path.exists(match[1]):
+    if match is None or not exists(match[1]):
         raise StoreError(f"{text} does not exist", file=text, hint="dump takes FILE, FILE@START-END or STORE@OFFSET")
     start = int(match[2])
     if match[3] is None:
@@ -182,7 +181,7 @@ class Shown:
 
 @contextmanager
 def open_target(target: Target) -> Iterator[Shown]:
-    if os.path.isdir(target.path):
+    if is_directory(target.path):
         if target.start is None and (found := _find_database(target.path)) and found.store:
             try:
                 yield found
@@ -211,9 +210,9 @@ def open_target(target: Target) -> Iterator[Shown]:
 
 def _find_database(path: str) -> Shown | None:
     """Return the rows of the database in a directory of a store, or None if it does not contain one."""
-    if not os.path.exists(os.path.join(path, "CURRENT")):
+    if not exists(os.path.join(path, "CURRENT")):
         return None
-    parts = os.path.abspath(path).split("/")
+    parts = absolute(path).split("/")
     for depth in (1, 2):
         directory = "/".join(parts[-depth:])
         if directory in paths.ROCKSDB_DATABASES:
@@ -226,7 +225,7 @@ def _find_database(path: str) -> Shown | None:
 
 def _neighbour_geometries(filesystem: ReadableFileSystem, what: StorePath) -> Sequence[Geometry]:
     """Return the geometry of index files by the settings of their store."""
-    if what.kind is not FileKind.INDEX or not isinstance(filesystem, PosixReadableFileSystem):
+    if what.kind is not FileKind.INDEX or not isinstance(filesystem, Root):
         return ()
     with_settings = open_store(filesystem.root)
     config = with_settings.config

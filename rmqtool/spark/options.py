@@ -13,7 +13,16 @@ from difflib import get_close_matches
 from rmqtool.client.address import parse_cluster
 from rmqtool.client.offset_ranges import ClusterPlace
 from rmqtool.errors import UsageError
-from rmqtool.exports.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size, local_path
+from rmqtool.exports.choice import (
+    DEFAULT,
+    Choice,
+    OnCorrupt,
+    check_body,
+    check_columns,
+    check_split_size,
+    local_path,
+    store_path,
+)
 from rmqtool.filters.wanted import want
 
 NAMES = (
@@ -139,7 +148,7 @@ def parse_target(options: Mapping[str, str]) -> str:
         if name.lower() != "path":
             raise UsageError(f"there is no option {name!r} for writing", hint="name the store: save(path)")
     (path,) = _paths(options)
-    return os.path.abspath(path)
+    return os.path.abspath(local_path(path))
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
@@ -169,7 +178,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     found = (*([by_name["path"]] if by_name.get("path") else []), *several)
     if not found:
         raise UsageError("missing store", hint='spark.read.format("rocketmq").load("/data/store")')
-    return tuple(local_path(path) for path in found)
+    return tuple(store_path(path) for path in found)
 
 
 def _words(text: str) -> tuple[str, ...]:

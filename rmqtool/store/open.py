@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -14,7 +15,9 @@ from typing import Self
 from rmqtool.config import StoreConfig, Version
 from rmqtool.errors import ReadFailed, StoreError
 from rmqtool.files.failures import DISK_FAILS
-from rmqtool.files.filesystem import ReadableFileSystem
+from rmqtool.files.filesystem import Kind, ReadableFileSystem, iter_tree, join
+from rmqtool.files.object_storage import is_object_address, parse_address, refuse_writing
+from rmqtool.files.objects import ObjectReadableFileSystem
 from rmqtool.files.posix import FOLLOWED, PosixReadableFileSystem
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.codes import SALVAGE
@@ -35,6 +38,8 @@ AS_VERSION = "rmqtool.as"
 _MOST_LISTED, _MOST_NAMED = 4096, 8
 # The deepest file of a store has this many names below the root.
 _DEEPEST = 6
+# The parts of an address before the names in its bucket: "s3:", "" and the bucket.
+_ADDRESS_PARTS = 3
 # Bytes that are enough for most first records. A file with a larger one is not recognized.
 _FIRST_BYTES = 8 << 20
 
@@ -48,6 +53,14 @@ _MAKE_A_STORE = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_DATA, FileKind.INDEX, 
 # The root of a store has at least one of these names; a directory with two of them is a root.
 _MARKS = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CHECKPOINT, BROKER_CONF)
 
+_PARTS_OF_A_STORE = (
+    paths.COMMIT_LOG,
+    paths.CONSUME_QUEUE,
+    paths.BATCH_CONSUME_QUEUE,
+    paths.INDEX,
+    paths.CONFIG,
+)
+
 # The loss with each database, in the words of an error; None for queues, which the log can give again.
 _ONLY_THERE = {
     paths.CONSUME_QUEUE: None,
@@ -55,6 +68,68 @@ _ONLY_THERE = {
     paths.ROCKSDB_STORE: "its timers and open transactions",
 }
 _CONFIGURATION = "what it holds of topics, groups and committed offsets"
+
+
+# Roots of stores: directories of this machine, and addresses of object storage. Any process can open the files of both
+# again by root and path. The functions below ask either of them.
+Root = PosixReadableFileSystem | ObjectReadableFileSystem
+
+
+def is_far(path: str) -> bool:
+    """Return whether a path is on object storage."""
+    return "://" in path and is_object_address(path)
+
+
+def require_disk(path: str) -> None:
+    """Raise UsageError for a path on object storage: nothing is written there."""
+    if is_far(path):
+        refuse_writing(path)
+
+
+def open_root(root: str, follow: Collection[str] = ()) -> Root:
+    """Open the files below a root for reading; ``follow`` are names that may be links on a disk."""
+    return ObjectReadableFileSystem(root) if is_far(root) else PosixReadableFileSystem(root, follow)
+
+
+def absolute(path: str) -> str:
+    """Return a path that means the same in every process."""
+    return str(parse_address(path)) if is_far(path) else os.path.abspath(path)
+
+
+def is_file(path: str) -> bool:
+    """Return whether a path is a file, also by a link."""
+    return _far_kind(path) is Kind.FILE if is_far(path) else os.path.isfile(path)
+
+
+def is_directory(path: str) -> bool:
+    """Return whether a path is a directory, also by a link; an address is one if objects are below it."""
+    return _far_kind(path) is Kind.DIRECTORY if is_far(path) else os.path.isdir(path)
+
+
+def exists(path: str) -> bool:
+    """Return whether a path exists; a link counts even if its target is missing."""
+    return _far_kind(path) is not None if is_far(path) else os.path.lexists(path)
+
+
+def size_of(path: str) -> int:
+    """Return the size of a file."""
+    return ObjectReadableFileSystem(path).own_size() if is_far(path) else os.path.getsize(path)
+
+
+def _far_kind(address: str) -> Kind | None:
+    with ObjectReadableFileSystem(address) as objects:
+        return objects.find_kind()
+
+
+@contextmanager
+def kept_listing(path: str) -> Iterator[None]:
+    """Keep the listing of an address for all that is asked about it meanwhile."""
+    if not is_far(path):
+        yield
+        return
+    with ObjectReadableFileSystem(path) as objects:
+        objects.listdir()
+        yield
 
 
 @dataclass(repr=False)
@@ -138,12 +213,20 @@ def open_store(
     """Open the store at ``path``: its root, a ``broker.conf``, a directory below the root, or one file.
 
     ``conf`` is a broker.conf elsewhere, ``assignments`` are settings from a command line. Directories in ``without``
-    are not listed.
+    are not listed. A store on object storage is listed whole at once.
     """
-    if os.path.isfile(path) and not path.endswith(CONF_ENDINGS):
-        return _open_file(path, version or Version.V5_3, assignments)
-    root, conf = _root_and_conf(path, conf)
-    filesystem = PosixReadableFileSystem(root, FOLLOWED)
+    with kept_listing(path):
+        if is_file(path) and not path.endswith(CONF_ENDINGS):
+            return _open_file(path, version or Version.V5_3, assignments)
+        find_root = _object_root_and_conf if is_far(path) else _root_and_conf
+        root, conf = find_root(path, conf)
+        return _open_root(root, conf, version, assignments, without)
+
+
+def _open_root(
+    root: str, conf: str | None, version: Version | None, assignments: tuple[str, ...], without: Collection[str]
+) -> Store:
+    filesystem = open_root(root, FOLLOWED)
     text = _read_conf(conf)
     config = _config(root, text, conf, version or Version.V5_3, assignments)
     listing = list_store(filesystem, _log_directories(filesystem, root, config), without)
@@ -182,22 +265,23 @@ def _known_kind(filesystem: ReadableFileSystem, path: str, what: StorePath) -> S
     return what if isinstance(found, Nothing | Flaw) else StorePath(FileKind.COMMIT_LOG, base_offset=what.base_offset)
 
 
-def locate(path: str) -> tuple[PosixReadableFileSystem, str, StorePath]:
+def locate(path: str) -> tuple[Root, str, StorePath]:
     """Return the file system of the store that a file probably belongs to, the path in it, and what the path says."""
-    parts = os.path.abspath(path).split("/")
-    for depth in range(min(_DEEPEST, len(parts) - 1), 0, -1):
+    parts = absolute(path).split("/")
+    above = _ADDRESS_PARTS if is_far(path) else 1
+    for depth in range(min(_DEEPEST, len(parts) - above), 0, -1):
         relative = "/".join(parts[-depth:])
         what = paths.classify(relative)
         if what.kind is not FileKind.UNKNOWN:
-            return PosixReadableFileSystem("/".join(parts[:-depth]) or "/", FOLLOWED), relative, what
+            return open_root("/".join(parts[:-depth]) or "/", FOLLOWED), relative, what
     base_offset = paths.parse_segment_name(parts[-1])
     what = StorePath(FileKind.UNKNOWN, base_offset=base_offset, name=parts[-1])
-    return PosixReadableFileSystem("/".join(parts[:-1]) or "/"), parts[-1], what
+    return open_root("/".join(parts[:-1]) or "/"), parts[-1], what
 
 
 def require_path(path: str) -> None:
     """Raise StoreError for a path that does not exist."""
-    if not os.path.lexists(path):
+    if not exists(path):
         raise StoreError(f"{path} does not exist", file=path, hint="give the storePathRootDir of a broker")
 
 
@@ -218,14 +302,51 @@ def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
     return root, conf or (inside if os.path.isfile(inside) else None)
 
 
+def _object_root_and_conf(address: str, conf: str | None) -> tuple[str, str | None]:
+    """Return the root of the store on object storage that an address means, and its broker.conf.
+
+    What a broker.conf says of the root is a path of the broker's machine, so the root is where the file is.
+    """
+    path = absolute(address)
+    if path.endswith(CONF_ENDINGS) and is_file(path):
+        return path.rpartition("/")[0], path
+    require_path(path)
+    root = next(filter(_is_object_root, _roots_above(path)), path)
+    with ObjectReadableFileSystem(root) as objects:
+        if not any(objects.exists(name) for name in _MARKS):
+            stores = [path for path, kind in iter_tree(objects) if kind is Kind.DIRECTORY and _is_root(objects, path)]
+            if stores:
+                names = " and ".join(f"{root}/{path}" for path in stores[:_MOST_NAMED])
+                text = f"{root} is not a store, but {names} {'is' if len(stores) == 1 else 'are'}"
+                raise StoreError(text, file=root, hint="name that as STORE")
+        inside = f"{root}/{BROKER_CONF}"
+        return root, conf or (inside if objects.exists(BROKER_CONF) else None)
+
+
+def _roots_above(path: str) -> Iterator[str]:
+    """Yield the directories that would be the root if ``path`` is a directory of a store."""
+    parts = path.split("/")
+    for depth in range(1, min(4, len(parts) - _ADDRESS_PARTS + 1)):
+        if parts[-depth] in _PARTS_OF_A_STORE:
+            yield "/".join(parts[:-depth])
+
+
+def _is_object_root(address: str) -> bool:
+    with ObjectReadableFileSystem(address) as objects:
+        return _is_root(objects, "")
+
+
+def _is_root(objects: ObjectReadableFileSystem, directory: str) -> bool:
+    return sum(objects.exists(join(directory, name)) for name in _MARKS) > 1
+
+
 def _climb(path: str) -> str | None:
     """Return the root of the store of which ``path`` is a directory, if names around it say so; else None."""
     parts = PurePosixPath(path).parts
-    names = {paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.INDEX, paths.CONFIG}
     for depth in range(1, min(4, len(parts))):
-        if parts[-depth] in names:
+        if parts[-depth] in _PARTS_OF_A_STORE:
             root = str(PurePosixPath(*parts[:-depth]))
-            if sum(os.path.isdir(os.path.join(root, name)) for name in names) >= 2:
+            if sum(os.path.isdir(os.path.join(root, name)) for name in _PARTS_OF_A_STORE) >= 2:
                 return root
     return None
 
@@ -295,6 +416,10 @@ def _is_marked(root: str) -> bool:
 def _read_conf(conf: str | None) -> bytes | None:
     if conf is None:
         return None
+    if is_far(conf):
+        directory, _, name = conf.rpartition("/")
+        with ObjectReadableFileSystem(directory) as objects, objects.open_read(name) as file:
+            return file.pread(file.size(), 0)
     try:
         with open(conf, "rb") as file:
             return file.read()
@@ -323,7 +448,7 @@ def _log_directories(
         relative = beneath(root, directory)
         if relative is not None:
             found.append((relative, filesystem))
-        elif os.path.isdir(directory):
+        elif not is_far(root) and os.path.isdir(directory):
             found.append(("", PosixReadableFileSystem(directory)))
     return found
 
@@ -356,7 +481,7 @@ def guess_version(listing: StoreListing) -> tuple[Version, str]:
 
 def relative_to(root: str, file: str) -> str:
     """Return the path of a file below a store's root, as errors name it; any other path as it is."""
-    return file.removeprefix(root.rstrip("/") + "/").removeprefix(os.path.abspath(root) + "/")
+    return file.removeprefix(root.rstrip("/") + "/").removeprefix(absolute(root) + "/")
 
 
 def unread_finding(root: str, error: ReadFailed, *, severity: Severity | None = None) -> Finding:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from rmqtool.errors import DatabaseUnopened, OptionalMissing, RowsUnread, WriteFailed
 from rmqtool.files.failures import write_failed
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
+from rmqtool.files.object_storage import is_object_address
 from rmqtool.formats import layouts, paths, rocksdb_rows
 from rmqtool.formats.layouts import RocksDBOffsetValue, RocksDBQueueValue
 from rmqtool.formats.paths import FileKind
@@ -174,12 +175,16 @@ def _room_for_copy() -> tempfile.TemporaryDirectory[str]:
 
 
 def _copy_database(store: Listed, directory: str, target: str) -> None:
-    source = os.path.join(os.path.abspath(store.root), directory)
+    source = (
+        None
+        if "://" in store.root and is_object_address(store.root)
+        else os.path.join(os.path.abspath(store.root), directory)
+    )
     for file in store.listing.of_kind(FileKind.ROCKSDB):
         name = file.what.name or ""
         if file.what.owner != directory or "/" in name:
             continue
-        if name.endswith(_TABLE_SUFFIX):
+        if source is not None and name.endswith(_TABLE_SUFFIX):
             os.symlink(os.path.join(source, name), os.path.join(target, name))
         else:
             with store.filesystem.open_read(file.path) as opened:

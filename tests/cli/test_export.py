@@ -81,7 +81,7 @@ def test_locations(ran: Ran, store: Unpacker, tmp_path: Path, monkeypatch: pytes
     assert pq.read_table(tmp_path / "lake" / "out").num_rows > 0
     assert ran(store("49-lmq"), "--to", "s3://bucket/out", *local)[0] == Exit.USAGE
     assert "s3://bucket/out is not a local path" in ran.err
-    assert ran("hdfs://head/store", "--plan")[0] == Exit.USAGE
+    assert ran("ftp://head/store", "--plan")[0] == Exit.USAGE
     assert [path.name for path in tmp_path.iterdir()] == ["lake"]
 
 

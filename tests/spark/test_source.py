@@ -118,7 +118,7 @@ def test_segment_that_vanished_is_named(spark: Any, writable_store: Unpacker) ->
 
 SENTENCES = {
     "no path": ({"path": ""}, r"missing store"),
-    "elsewhere": ({"path": "s3a://bucket/store"}, "s3a://bucket/store is not a local path"),
+    "elsewhere": ({"path": "ftp://host/store"}, "ftp://host/store is not a local path"),
     "option": ({"topics": "a"}, r"there is no option 'topics' \(did you mean topic\?\)"),
     "column": ({"columns": "topic,bdy"}, r"there is no column 'bdy' \(did you mean body\?\)"),
     "body": ({"body": "json"}, '"json" is not a way to show bodies'),
