@@ -21,17 +21,21 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from rmqtool.engine.clock import Clock
 from rmqtool.engine.health import Health
-from rmqtool.engine.message import PutStatus, QueueKey, QueueOffsets, fastest_place
+from rmqtool.engine.interrupts import INTERRUPTS
+from rmqtool.engine.message import Host, NewMessage, PutStatus, QueueKey, QueueOffsets, fastest_place
 from rmqtool.engine.put import PutTicket
 from rmqtool.errors import NoSpace, WriteFailed
 from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, make_directories, new_file
 from rmqtool.formats.commit_log import BLANK_SIZE, encode_blank
 from rmqtool.formats.paths import segment_name
 from rmqtool.store.segments import Segment, SegmentQueue
+
+if TYPE_CHECKING:
+    from rmqtool.engine.encoder import Encoder
 
 # Settings count dirty pages of 4 KiB. Upstream uses this size on every machine.
 PAGE_SIZE = 4096
@@ -50,6 +54,9 @@ class Tail(NamedTuple):
     offset: int
     store_timestamp: int
 
+
+# The result of a plain put: status, queue, queue offset, physical offset, store time (ms), host of the store.
+Placed: TypeAlias = "tuple[PutStatus, QueueKey, int, int, int, Host]"
 
 # The tail of a log without records.
 EMPTY = Tail(0, 0)
@@ -360,7 +367,7 @@ class Writer:
         *,
         commit_at_once: bool,
         waits_for_flush: bool,
-        has_crc: bool = False,
+        encoder: Encoder,
     ) -> None:
         self.waiting: deque[PutTicket] = deque()
         self.written_count = 0
@@ -375,7 +382,8 @@ class Writer:
         self._now = clock.now
         self._commit_at_once = commit_at_once
         # Whether each record ends with a checksum property.
-        self._has_crc = has_crc
+        self._has_crc = encoder.has_property_crc
+        self._encoder = encoder
         self._place_record = fastest_place()
         # None with synchronous flush: only the flush decides then.
         self._status_when_written = None if waits_for_flush else PutStatus.PUT_OK
@@ -504,6 +512,43 @@ class Writer:
         self.written_count += 1
         self.on_written()
         return True
+
+    @INTERRUPTS.keep_from
+    def write_plain(self, message: NewMessage, text: bytes, now: int) -> Placed | None:
+        """Encode a plain message and write it at once; None, with nothing done, if it needs more than that.
+
+        The whole put of a lone producer without synchronous flush, in one function: the calls that the general path
+        makes cost more than what they do.
+        """
+        if self.busy_since or not self.lock.acquire(False):
+            return None
+        try:
+            log, encoder = self._log, self._encoder
+            record = encoder.plain_record(message, text, now)
+            if record is None or self.waiting or self._health.failure is not None:
+                return None
+            position, size = log.wrote_offset, len(record)
+            if position + size > log.last_end:
+                return None
+            if now < log.store_timestamp:
+                now = log.store_timestamp
+            self.busy_since = now
+            queue, table = (message.topic, message.queue_id), self._offsets.table
+            queue_offset = table.get(queue, 0)
+            try:
+                self._place_record(record, queue_offset, position, now, False)
+                log.write(record, now)
+                table[queue] = queue_offset + 1
+            except BaseException as error:
+                self._fail((), error)
+                return PutStatus.UNKNOWN_ERROR, queue, -1, -1, 0, encoder.store_host
+            finally:
+                self.busy_since = None
+            self.written_count += 1
+        finally:
+            self.lock.release()
+        self.on_written()
+        return PutStatus.PUT_OK, queue, queue_offset, position, now, message.store_host or encoder.store_host
 
     def _fail(self, group: Sequence[PutTicket], error: BaseException) -> None:
         """Poison the store. It is unknown what part of the group reached the file, so no producer gets an OK."""

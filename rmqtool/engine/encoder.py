@@ -136,6 +136,48 @@ class Encoder:
             return fit and LONG_MIN <= message.prepared_transaction_offset <= LONG_MAX
         return True
 
+    def plain_record(self, message: NewMessage, text: bytes, now: int) -> Record | None:
+        """Return the record of a message with a property text, by the kernel; its properties ask for nothing.
+
+        None: the message is not plain for another reason, or is refused.
+        """
+        body, queue_id = message.body, message.queue_id
+        rules = self.topics.get(message.topic)
+        if (
+            rules is None
+            or rules.is_special
+            or type(body) is not bytes
+            or message.sys_flag
+            or queue_id < 0
+            or len(body) > self.max_body
+            or self.compiled is None
+            or self.has_property_crc
+        ):
+            return None
+        host, born = message.store_host or self.store_host, message.born_timestamp
+        born_ip, born_port = message.born_host or host
+        try:
+            record = self.compiled(
+                rules.magic,
+                queue_id,
+                message.flag,
+                0,
+                now if born is None else born,
+                born_ip,
+                born_port,
+                *host,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                body,
+                rules.encoded,
+                text,
+                False,
+            )
+        except (OverflowError, ValueError):
+            # A number or text does not fit: the general path finds the right status.
+            return None
+        return record if len(record) <= self.max_record else None
+
     def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
         """Return the property text of a mapping; ``bins`` decides the order, None for that of the store's version."""
         return self.text_maker(tuple(properties), bins)(properties)

@@ -140,7 +140,7 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
         clock,
         commit_at_once=not setup.has_pool,
         waits_for_flush=setup.is_sync,
-        has_crc=encoder.has_property_crc,
+        encoder=encoder,
     )
     checkpoint = Checkpoint(setup.files)
     dispatcher = Dispatcher(

@@ -364,14 +364,19 @@ class Intake:
 
     def accept(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
         """Return the unwritten ticket of a message, or why it is refused."""
-        plain = self._plain_record(message, now)
-        if plain is not None:
-            host = message.store_host or self.encoder.store_host
-            ticket = PutTicket((message.topic, message.queue_id), (plain,), 1, host, now)
-            ticket.waits = _waits(message.property_map())
-            return ticket
         encoder = self.encoder
         topic, given = message.topic, message.properties
+        if type(given) is dict and message.property_bins is None:
+            names = tuple(given)
+            kind = self.kinds.get(names) or self.kind_of(names)
+            if kind.is_plain:
+                text = message.property_text
+                plain = encoder.plain_record(message, kind.text(given) if text is None else text, now)
+                if plain is not None:
+                    host = message.store_host or encoder.store_host
+                    ticket = PutTicket((topic, message.queue_id), (plain,), 1, host, now)
+                    ticket.waits = _waits(given)
+                    return ticket
         rules = encoder.topics.get(topic) or encoder.topic_rules(topic)
         if rules.refusal is not None:
             return rules.refusal
@@ -400,49 +405,6 @@ class Intake:
         ticket = PutTicket((topic, queue_id), (record,), 1, store_host, now)
         ticket.waits = _waits(properties)
         return ticket
-
-    def _plain_record(self, message: NewMessage, now: int) -> Record | None:
-        """Return the record of a plain message by the kernel; None if it is not plain or is refused."""
-        encoder, given, body = self.encoder, message.properties, message.body
-        rules, compiled = encoder.topics.get(message.topic), encoder.compiled
-        if (
-            compiled is None
-            or rules is None
-            or rules.is_special
-            or type(given) is not dict
-            or type(body) is not bytes
-            or message.sys_flag
-            or message.queue_id < 0
-            or message.property_bins is not None
-            or len(body) > encoder.max_body
-            or encoder.has_property_crc
-        ):
-            return None
-        names = tuple(given)
-        kind = self.kinds.get(names) or self.kind_of(names)
-        if not kind.is_plain:
-            return None
-        host, born, text = message.store_host or encoder.store_host, message.born_timestamp, message.property_text
-        try:
-            record = compiled(
-                rules.magic,
-                message.queue_id,
-                message.flag,
-                0,
-                now if born is None else born,
-                *(message.born_host or host),
-                *host,
-                message.reconsume_times,
-                message.prepared_transaction_offset,
-                body,
-                rules.encoded,
-                kind.text(given) if text is None else text,
-                False,
-            )
-        except (OverflowError, ValueError):
-            # A number or text does not fit: the general path finds the right status.
-            return None
-        return record if len(record) <= encoder.max_record else None
 
     def kind_of(self, names: tuple[str, ...]) -> PropertyKind:
         """Return the kind of messages whose properties have these names, and keep it for the next such message."""

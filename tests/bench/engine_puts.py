@@ -3,7 +3,7 @@
     python -m tests.bench.engine_puts async DIRECTORY --messages 200000 [--warm 20000] [--threads N]
 
 ``producer`` and ``producer-many`` go through ``Producer``, as ``rmqtool produce`` and the library do: the queue is
-chosen, UNIQ_KEY, WAIT and what the broker adds are made, and each call dispatches what it stored.
+chosen, UNIQ_KEY, WAIT and what the broker adds are made, and what is stored is dispatched in passes.
 
 A message is as the peer's: topic ``BenchTopic{i%4}``, queue ``i/4%4``, KEYS, TAGS and UNIQ_KEY, a body of one size.
 Making it is part of the time, as it is there; ``build_us`` says how much that is.

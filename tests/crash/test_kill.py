@@ -18,9 +18,9 @@ from tests.support.stores import FIXTURES
 Acknowledged = dict[tuple[int, int], int]
 
 
-def kill_after(root: Path, first: int, count: int) -> Acknowledged:
+def kill_after(root: Path, first: int, count: int, *way: str) -> Acknowledged:
     """Let a process put messages and kill it after so many acknowledgements; return (queue, offset) → number."""
-    words = [sys.executable, "-m", "tests.crash.putting", str(root), str(first)]
+    words = [sys.executable, "-m", "tests.crash.putting", str(root), str(first), *way]
     found: Acknowledged = {}
     with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=FIXTURES.parent) as process:
         assert process.stdout is not None
@@ -34,12 +34,12 @@ def kill_after(root: Path, first: int, count: int) -> Acknowledged:
     return found
 
 
-def run_rounds(root: Path, rounds: int) -> None:
+def run_rounds(root: Path, rounds: int, *way: str) -> None:
     chance = random.Random(rounds)
     acknowledged: Acknowledged = {}
     first = 0
     for _ in range(rounds):
-        new = kill_after(root, first, chance.randrange(1, 150))
+        new = kill_after(root, first, chance.randrange(1, 150), *way)
         acknowledged |= new
         first = max(acknowledged.values()) + 1000
         report = recover(setup_at(root))
@@ -77,6 +77,11 @@ def test_five_rounds(tmp_path: Path) -> None:
     run_rounds(tmp_path, 5)
 
 
+def test_a_producer_that_has_left_messages_undispatched(tmp_path: Path) -> None:
+    run_rounds(tmp_path, 3, "--producer")
+
+
 @pytest.mark.slow
-def test_two_hundred_rounds(tmp_path: Path) -> None:
-    run_rounds(tmp_path, 200)
+@pytest.mark.parametrize("way", [(), ("--producer",)])
+def test_two_hundred_rounds(tmp_path: Path, way: tuple[str, ...]) -> None:
+    run_rounds(tmp_path, 200, *way)

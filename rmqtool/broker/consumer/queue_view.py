@@ -89,25 +89,24 @@ class OpenQueueView:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._reader = store.reader
         self._in_memory = Limits(store.setup.config).in_memory
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset of the first message there is; 0 of a queue that never had one."""
-        return max(self._reader.bounds(topic, queue_id).min_offset, 0)
+        return max(self._store.reader.bounds(topic, queue_id).min_offset, 0)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset that the next message will have."""
-        return self._reader.bounds(topic, queue_id).max_offset
+        return self._store.reader.bounds(topic, queue_id).max_offset
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Return the offset that a broker of the store's version answers for a time."""
-        return self._reader.offset_by_time(topic, queue_id, timestamp)
+        return self._store.reader.offset_by_time(topic, queue_id, timestamp)
 
     def residence(self, topic: str, queue_id: int, queue_offset: int) -> Residence:
         """Return where a message is, by the broker's rule: on disk if it is far from the end of the log."""
         queue = self._store.find_queue(topic, queue_id)
-        low, high = self._reader.bounds(topic, queue_id)
+        low, high = self._store.reader.bounds(topic, queue_id)
         if not low <= queue_offset < high:
             return Residence.ABSENT
         if not isinstance(queue, ConsumeQueue):

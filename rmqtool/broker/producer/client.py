@@ -123,19 +123,31 @@ class UniqKeys:
         """Return the key of the next message. It is kept through all tries to send it."""
         return self.take(1)[0]
 
+    def at(self, now: int) -> str:
+        """Return the key of the next message, which is sent at ``now`` (ms)."""
+        if now != self._now:
+            self._go_to(now)
+        number = self._counter
+        self._counter = (number + 1) % MOST_KEYS
+        return f"{self._prefix}{number:04X}"
+
     def take(self, count: int) -> list[str]:
         """Return the keys of the next messages, at most ``MOST_KEYS``."""
         now = self._clock.now()
         if now != self._now:
-            minute, month_start = self._month
-            if now // _MINUTE != minute:
-                month_start = now - (uniq_key_span(now, self._clock.zone) or 0)
-                self._month = now // _MINUTE, month_start
-            key = encode_uniq_key(self._maker._replace(month_span=(now - month_start) & 0xFFFFFFFF))
-            self._now, self._prefix = now, key[:-_COUNTER_DIGITS]
+            self._go_to(now)
         first, prefix = self._counter, self._prefix
         self._counter = (first + count) % MOST_KEYS
         return [f"{prefix}{number % MOST_KEYS:04X}" for number in range(first, first + count)]
+
+    def _go_to(self, now: int) -> None:
+        """Make the beginning of the keys of a time (ms)."""
+        minute, month_start = self._month
+        if now // _MINUTE != minute:
+            month_start = now - (uniq_key_span(now, self._clock.zone) or 0)
+            self._month = now // _MINUTE, month_start
+        key = encode_uniq_key(self._maker._replace(month_span=(now - month_start) & 0xFFFFFFFF))
+        self._now, self._prefix = now, key[:-_COUNTER_DIGITS]
 
 
 _POSITIVE = 0x7FFFFFFF

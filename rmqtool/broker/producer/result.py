@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from rmqtool.engine.commit_log import Placed
 from rmqtool.engine.message import Host, NewMessage, PutStatus
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.put_columns import PutColumns
@@ -46,25 +47,46 @@ class Later(NamedTuple):
     due: int
 
 
-@dataclass(slots=True)
 class Sent:
     """The results in the order of the messages, and the numbers of those that are not in the store.
 
     ``refused`` messages are not acceptable, ``failed`` ones could not be stored. If all were stored there can be
-    ``lines`` instead of rows: the number of messages, and their results as JSON lines.
+    ``lines`` instead of rows: the number of messages, and their results as JSON lines. The row of ``one`` message, its
+    unique key and where it is, is made when it is read: its ids take as long as the write. upstream: the msgIdSupplier
+    of AppendMessageResult.
     """
 
-    rows: Sequence[Row]
-    refused: int = 0
-    failed: int = 0
+    # Members of the class until they are set: most results of one message need none of them.
     lines: tuple[int, bytes] | None = None
+    refused = failed = 0
     # Delayed messages by row.
-    later: dict[int, Later] = field(default_factory=dict)
+    later: Mapping[int, Later] = MappingProxyType({})
     # Why some of them failed, where their statuses do not say it.
     error: RmqtoolError | None = None
+    _rows: Sequence[Row] = ()
+
+    def __init__(self, rows: Sequence[Row] | None, one: tuple[str, Placed] | None = None) -> None:
+        self._one = one
+        if rows is not None:
+            self._rows = rows
 
     def __len__(self) -> int:
-        return len(self.rows) if self.lines is None else self.lines[0]
+        if self._one is not None:
+            return 1
+        return len(self._rows) if self.lines is None else self.lines[0]
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """One row for each message; none where there are ``lines``."""
+        if self._one is not None:
+            key, (status, queue, queue_offset, place, stored_at, host) = self._one
+            msg_id = encode_offset_msg_id(*host, place) if place >= 0 else ""
+            self._rows, self._one = [(status.value, key, msg_id, *queue, queue_offset, place, stored_at)], None
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Sequence[Row]) -> None:
+        self._rows, self._one = rows, None
 
     @property
     def stored(self) -> int:
@@ -111,7 +133,7 @@ def join_sent(parts: Iterable[Sent]) -> Sent:
     whole = Sent([])
     rows: list[Row] = []
     for part in parts:
-        whole.later |= {len(rows) + number: waiting for number, waiting in part.later.items()}
+        whole.later = {**whole.later, **{len(rows) + number: waiting for number, waiting in part.later.items()}}
         rows += part.rows
         whole.refused += part.refused
         whole.failed += part.failed
@@ -125,12 +147,23 @@ def sent_tickets(keys: Sequence[str], tickets: Iterable[PutTicket]) -> Sent:
     sent = Sent([])
     rows: list[Row] = []
     for key, ticket in zip(keys, tickets, strict=True):
-        status = ticket.status or PutStatus.UNKNOWN_ERROR
-        place = ticket.queue_offset, ticket.physical_offset, ticket.store_timestamp
-        rows.append((status.value, key, ticket.offset_msg_id, ticket.topic, ticket.queue_id, *place))
-        _count(sent, status)
+        rows.append(_row(key, ticket))
+        _count(sent, ticket.status or PutStatus.UNKNOWN_ERROR)
     sent.rows = rows
     return sent
+
+
+def sent_one(key: str, placed: Placed) -> Sent:
+    """Return the result of one message."""
+    sent = Sent(None, (key, placed))
+    _count(sent, placed[0])
+    return sent
+
+
+def _row(key: str, ticket: PutTicket) -> Row:
+    status = ticket.status or PutStatus.UNKNOWN_ERROR
+    place = ticket.queue_offset, ticket.physical_offset, ticket.store_timestamp
+    return (status.value, key, ticket.offset_msg_id, ticket.topic, ticket.queue_id, *place)
 
 
 def sent_columns(keys: Sequence[str], messages: Sequence[NewMessage], put: PutColumns, host: Host) -> Sent:

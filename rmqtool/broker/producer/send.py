@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.producer.client import MOST_KEYS, Outgoing, UniqKeys, check_batch, check_body, queue_index_by_key
-from rmqtool.broker.producer.result import Later, Sent, sent_batch, sent_columns, sent_tickets
+from rmqtool.broker.producer.result import Later, Sent, sent_batch, sent_columns, sent_one, sent_tickets
 from rmqtool.broker.topics import TopicConfig, TopicConfigs
 from rmqtool.config import BrokerRole, StoreConfig, Version
 from rmqtool.engine.message import COMPRESS_OVER, NewMessage, PutStatus, compressed, property_text, text_template
@@ -87,6 +87,10 @@ _LOCALHOST = bytes((127, 0, 0, 1))
 # From this many messages on, columns pay for the import of their libraries.
 LEAST_FOR_COLUMNS = 2048
 _PLACE_DIGITS = 16
+# Kinds of messages whose texts are known. A producer of random property names must not fill the memory.
+_MOST_MAKERS = 4096
+# Properties that decide how a client sends a message.
+_MADE = frozenset({UNIQ_KEY, WAIT, SHARDING_KEY})
 
 _Text = Callable[[Mapping[str, str]], bytes]
 
@@ -141,7 +145,10 @@ class Producer:
         self._turns: dict[str, int] = {}
         self._delays = parse_delay_levels(self._config.message_delay_level)
         self._slave_status = status_without_slave(self._config)
-        self._makers: dict[tuple[str, ...], _Text | None] = {}
+        self._makers: dict[tuple[str, ...], _Text] = {}
+        # Those of names that need no closer look, when a message is sent by itself.
+        self._plain_makers: dict[tuple[str, ...], _Text] = {}
+        self._added, self._now = broker_properties(self._config), store.setup.clock.now
 
     def check(self, message: NewMessage) -> None:
         """Raise the error of a client or broker for a message that it does not accept."""
@@ -154,8 +161,14 @@ class Producer:
 
     def send(self, messages: Sequence[NewMessage]) -> Sent:
         """Store checked messages in order, and return their results."""
+        if len(messages) == 1 and (sent := self._send_plain(messages[0])) is not None:
+            return sent
         messages = [self._compressed(self._placed(message)) for message in messages]
         keys = [message.property_map().get(UNIQ_KEY) or self._keys.next() for message in messages]
+        return self._send_keyed(messages, keys)
+
+    def _send_keyed(self, messages: Sequence[NewMessage], keys: Sequence[str]) -> Sent:
+        """Store messages as they leave the client, with their unique keys."""
         columns = self._columns_of(messages, keys) if len(messages) >= LEAST_FOR_COLUMNS else None
         if columns is not None:
             sent = sent_columns(keys, messages, self._store.put_columns(columns), self._store.store_host)
@@ -169,6 +182,35 @@ class Producer:
             self._note_slaves(sent, messages, self._slave_status)
         return self._done(sent)
 
+    def _send_plain(self, message: NewMessage) -> Sent | None:
+        """Store one message as ``send`` does, by the shortest way; None if it needs a closer look."""
+        given, body = message.properties, message.body
+        if type(given) is not dict or not body or len(body) >= COMPRESS_OVER or self._slave_status is not None:
+            return None
+        if message.property_text is not None or message.property_bins is not None:
+            return None
+        names = tuple(given)
+        maker = self._plain_makers.get(names)
+        if maker is None:
+            if not _MADE.isdisjoint(names) or (maker := self._maker_of(names)) is None:
+                return None
+            self._plain_makers[names] = maker
+        topic, now = message.topic, self._now()
+        if message.queue_id == ANY_QUEUE:
+            turns = self._turns
+            turn = turns[topic] if topic in turns else self._turn_of(topic)
+            message.queue_id = turn % self._queues[topic][0]
+            turns[topic] = turn + 1
+        key = self._keys.at(now)
+        placed = self._store.put_plain(message, maker({WAIT: "true", **given, UNIQ_KEY: key, **self._added}), now)
+        if placed is None:
+            return self._send_keyed([message], [key])
+        sent = Sent(None, (key, placed)) if placed[0] is PutStatus.PUT_OK else sent_one(key, placed)
+        if self._topics.is_changed:
+            return self._done(sent)
+        self._store.tick_soon()
+        return sent
+
     @staticmethod
     def _note_slaves(sent: Sent, messages: Sequence[NewMessage], status: PutStatus) -> None:
         """Set the status for a missing slave on messages whose producer waits."""
@@ -181,18 +223,23 @@ class Producer:
 
     def _note_later(self, sent: Sent, messages: Sequence[NewMessage]) -> None:
         """Record which messages are delayed, and until when."""
+        later = {}
         for number, (message, row) in enumerate(zip(messages, sent.rows, strict=True)):
             if row[3] != message.topic and is_for_later(properties := message.property_map()):
                 due = due_time(properties, self._delays, row[-1] or 0)
                 if due is not None:
-                    sent.later[number] = Later(message.topic, due)
+                    later[number] = Later(message.topic, due)
+        sent.later = later
 
     def _done(self, sent: Sent) -> Sent:
         """Save topics that were created, once one of their messages is stored; then do what is due in the log."""
         if sent.stored and self._topics.save_changed() and self._groups is not None:
             self._groups.add_own()
             self._groups.save_changed()
-        self._store.tick()
+        if len(sent) == 1:
+            self._store.tick_soon()
+        else:
+            self._store.tick()
         return sent
 
     @property
@@ -231,7 +278,8 @@ class Producer:
             sent = sent_columns(keys.to_pylist(), [columns.message(row) for row in range(count)], put, host)
         else:
             prefix = encode_offset_msg_id(*host, 0)[:-_PLACE_DIGITS]
-            sent = Sent([], lines=(count, work.lines(keys, topics, queue_ids, put, prefix)))
+            sent = Sent(None)
+            sent.lines = count, work.lines(keys, topics, queue_ids, put, prefix)
         return self._done(sent)
 
     def full_disk(self) -> str | None:
@@ -330,9 +378,7 @@ class Producer:
         for message, key in zip(messages, keys, strict=True):
             given = message.property_map()
             names = tuple(given)
-            if names not in self._makers:
-                self._makers[names] = self._maker(names)
-            maker = self._makers[names]
+            maker = self._makers.get(names) or self._maker_of(names)
             if maker is None:
                 return None
             texts.append(maker({WAIT: "true", **given, UNIQ_KEY: key, **added}))
@@ -345,11 +391,19 @@ class Producer:
             [message.sys_flag for message in messages],
         )
 
-    def _maker(self, names: tuple[str, ...]) -> _Text | None:
-        """Return a function that makes the text of a client's properties; None if they need a closer look."""
+    def _maker_of(self, names: tuple[str, ...]) -> _Text | None:
+        """Return a function that makes the text of a client's properties, and keep it for the next such message.
+
+        None if they need a closer look.
+        """
         if not MATTERS.isdisjoint(names):
             return None
-        return self._text_of(tuple(dict.fromkeys((*names, UNIQ_KEY, WAIT, *broker_properties(self._config)))))
+        if len(self._makers) >= _MOST_MAKERS:
+            self._makers.clear()
+            self._plain_makers.clear()
+        whole = tuple(dict.fromkeys((*names, UNIQ_KEY, WAIT, *broker_properties(self._config))))
+        maker = self._makers[names] = self._text_of(whole)
+        return maker
 
     def _text_of(self, whole: tuple[str, ...]) -> _Text:
         """Return a function that makes the text of all stored properties of a message."""
