@@ -26,7 +26,7 @@ from rmqtool.log.end import is_filled, read_record
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# Odd times are named one by one up to this row of a batch; those of later rows are joined to the last named one.
+# So many odd times are named one by one; later ones are joined to the last of them.
 NAMED = 1000
 
 
@@ -74,11 +74,14 @@ def take_times(order: TimeOrder, batch: Batch) -> None:
     places = np.concatenate((np.array([one.physical_offset for one in order.tail], np.int64), batch.physical_offsets))
     sizes = np.concatenate((np.array([one.length for one in order.tail], np.int64), batch.sizes))
     times = np.concatenate((np.array([one.store_timestamp for one in order.tail], np.int64), batch.store_timestamps))
-    for row in np.flatnonzero(np.diff(times) < 0).tolist():
+    # The last two records of the batch before were compared with each other when it was taken.
+    compared = max(len(order.tail) - 1, 0)
+    for row in (np.flatnonzero(np.diff(times[compared:]) < 0) + compared).tolist():
         at, other = _odd_row(times, row + 1)
         odd = OddTime(int(places[at]), int(sizes[at]), int(times[at]), int(times[other]))
         last = order.odd_times[-1] if order.odd_times else None
-        if last is not None and (last.physical_offset + last.length == odd.physical_offset or row >= NAMED):
+        adjoins = last is not None and last.physical_offset + last.length == odd.physical_offset
+        if last is not None and (adjoins or len(order.odd_times) >= NAMED):
             length = odd.physical_offset + odd.length - last.physical_offset
             order.odd_times[-1] = last._replace(length=length, records=last.records + 1)
         else:
