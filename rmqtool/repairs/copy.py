@@ -16,7 +16,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -71,16 +71,25 @@ class IdMap:
         place, name = os.path.split(self.target)
         path = os.path.join(place, f".{name}.rmqtool-copy")
         try:
-            self._file = open(path, "w", encoding="utf-8", newline="")  # noqa: SIM115  (closed by complete)
-            staging.accompany(path, self.target)
-            if self._is_csv:
-                self._file.write(",".join(FIELDS) + "\n")
+            self._file = open(path, "w", encoding="utf-8", newline="")  # noqa: SIM115  (closed by close)
+            try:
+                staging.accompany(path, self.target)
+                if self._is_csv:
+                    self._file.write(",".join(FIELDS) + "\n")
+            except BaseException:
+                self.close()
+                raise
         except BaseException as error:  # includes an interrupt: until the file is recorded, only this code knows of it
             with suppress(OSError):
                 os.unlink(path)
             if isinstance(error, OSError):
                 raise write_failed("write", target, error) from error
             raise
+
+    def close(self) -> None:
+        """Close the file. Until it is complete it has no name of its own, so that a failure here loses nothing."""
+        with suppress(OSError):
+            self._file.close()
 
     def add(self, store: str, moved: Moved) -> None:
         """Write the lines of messages that were copied."""
@@ -307,11 +316,13 @@ def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) ->
     for path in filter(None, (request.target, request.ids)):
         require_outside(path, [place for reading in readings for place in reading.places()])
     with staged(request.target, first.root, sum(_size(reading) for reading in readings)) as staging:
-        with Target(staging.store, first, batch_topics, widest) as target:
-            copying = _Copying(readings, target, staging, request, numbering)
+        with (
+            Target(staging.store, first, batch_topics, widest) as target,
+            closing(_Copying(readings, target, staging, request, numbering)) as copying,
+        ):
             copying.notes += _unknown(request.purged, readings)
             copying.run(effort)
-        copying.complete()
+            copying.complete()
         return copying.outcome()
 
 
@@ -393,6 +404,11 @@ class _Copying:
         """Make the mapping of ids durable; it appears with the copy."""
         if self._ids is not None:
             self._ids.complete()
+
+    def close(self) -> None:
+        """Close the mapping of ids."""
+        if self._ids is not None:
+            self._ids.close()
 
     def outcome(self) -> Outcome:
         """Return the result."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -229,6 +231,19 @@ def test_old_ids_lead_to_new_ones(broker: Path, tmp_path: Path, ask: Asking) -> 
     assert [row["offsetMsgId"] for row in rows] == [line["offsetMsgId"] for line in lines]
     assert ask.status("copy", broker, tmp_path / "c", "--ids", tmp_path / "ids.csv") == Exit.REFUSED
     assert not (tmp_path / "c").exists()
+
+
+def test_a_copy_that_is_refused_leaves_no_ids_and_no_open_file(tmp_path: Path, ask: Asking) -> None:
+    source = unpack("53-basic", tmp_path / "source")
+    with (source / "commitlog/00000000000000000000").open("r+b") as file:
+        file.seek(4)
+        file.write(b"?")
+    before = sorted(tmp_path.iterdir())
+    open_files = len(os.listdir("/proc/self/fd"))
+    assert ask.status("copy", source, tmp_path / "target", "--ids", tmp_path / "ids.csv") == Exit.REFUSED
+    gc.collect()  # a file that nobody closed is a warning, and warnings are errors
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(("name", "version"), [("49-basic", "4.9"), ("53-basic", "5.3"), ("53-basic", "5.4")])
