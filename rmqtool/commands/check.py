@@ -45,8 +45,8 @@ def check(
     *,
     what: What,
     fail_on: Annotated[
-        Severity, _option("--fail-on", metavar="SEVERITY", help="Exit 1 for findings of this severity or worse.")
-    ] = Severity.WARNING,
+        Severity | None, _option("--fail-on", metavar="SEVERITY", help="Exit 1 from this severity; default: warning.")
+    ] = None,
     report: Annotated[str | None, _option("--report", metavar="FILE", help="Also write a .html or .md file.")] = None,
     explain: Annotated[str | None, _option("--explain", metavar="CODE", help="Explain a code; `all` lists.")] = None,
     broker: AsBroker,
@@ -62,13 +62,13 @@ def check(
 
     if explain is not None:
         idle = {"--report": report, "--as": broker.as_version, "--conf": broker.conf}
-        return _explain(show, explain, what, {**idle, "--fail-on": fail_on is not Severity.WARNING})
+        return _explain(show, explain, what, {**idle, "--fail-on": fail_on})
     how: How = {"quick": what.quick, "deep": what.deep, "only": what.only, "topics": what.topic}
     how["max_time"], how["resume"] = what.max_time, what.resume
     path = choose_store([store] if store else []).store
     _require_place(report, path)
     with show.output() as output, checking(broker.store(path), work.asked(output), **how) as found:
-        status = _show(output, found, path, fail_on, report)
+        status = _show(output, found, path, fail_on or Severity.WARNING, report)
     if found.check.case.missing is not None:
         raise found.check.case.missing
     return worst(status, Exit.DONE if found.check.summary.complete else Exit.SKIPPED)

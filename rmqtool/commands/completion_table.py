@@ -160,7 +160,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('-t', '--topic'), 'Read only this topic; * and ? match; repeatable.', 'topics'),
         (('--max-time',), 'Stop after this time: 90s, 1h.', 'any'),
         (('--resume',), 'Continue an earlier check.', 'any'),
-        (('--fail-on',), 'Exit 1 for findings of this severity or worse.', 'any'),
+        (('--fail-on',), 'Exit 1 from this severity; default: warning.', 'any'),
         (('--report',), 'Also write a .html or .md file.', 'file'),
         (('--explain',), 'Explain a code; `all` lists.', 'CL-NAME|CL-SIZE|CL-GAP|CL-MAGIC|CL-LEN|CL-CRC|CL-PHY|CL-TORN|CL-MID|CL-STALE|CL-BRIDGE|CL-TIME|CL-HEAD|CL-QOFF|CL-TOPIC|CL-PROPS|CQ-MISSING|CQ-AHEAD|CQ-BEFORE|CQ-WRONG|CQ-SIZE|CQ-ORPHAN|CQ-EXT|IX-HEAD|IX-LOOP|IX-WRONG|IX-MISSING|IX-AHEAD|CP-BAD|CP-AHEAD|CP-OLD|ST-ABORT|ST-LOCK|ST-MOUNT|ST-FOREIGN|ST-LINK|ST-DISK|ST-READ|CF-JSON|CF-BAK|CF-EMPTY|CF-CONF|CF-EPOCH|CF-IDENTITY|CF-TOPIC|OF-RANGE|TM-LOG|TM-WRONG|TX-OP|TX-WRONG|PO-WRONG|DL-MAGIC|DL-SIZE|DL-STATE|DL-INDEX|CM-WRONG|RX-OPEN|RX-ROW|BD-INFLATE'),
         (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),
