@@ -26,7 +26,7 @@ from rmqtool.log.end import is_filled, read_record
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# So many odd times are named one by one; later ones are joined to the last of them.
+# The number of odd times that are named one by one; later ones are joined to the last of them.
 NAMED = 1000
 
 

@@ -101,6 +101,8 @@ class CommitLog:
         # The largest end of a record in this segment: a blank record must fit after it. Without a segment no record
         # fits.
         self.last_end = -1
+        # A write found the disk full, and nothing of it is in the log.
+        self.was_taken_back = False
         self._current: WritableFile | None = None
         # The base offset of the current segment, or of the one that will be created first.
         self._base = tail.offset - tail.offset % segment_size
@@ -150,7 +152,11 @@ class CommitLog:
         if pending and self._current is not None:
             data = pending[0] if len(pending) == 1 else b"".join(pending)
             self._unsynced[self._base] = self._current
-            self._current.pwrite(data, self.committed_offset - self._base)
+            try:
+                self._current.pwrite(data, self.committed_offset - self._base)
+            except NoSpace:
+                self._take_back(len(data))
+                raise
             pending.clear()
             # The order matters: a thread that reads both meanwhile gets a time that is too old, never one that is too
             # new.
@@ -163,10 +169,28 @@ class CommitLog:
         assert file is not None, "there is room only in a segment"
         offset, base = self.wrote_offset, self._base
         self._unsynced[base] = file
-        file.pwrite(data, offset - base)
+        try:
+            file.pwrite(data, offset - base)
+        except NoSpace:
+            self._take_back(len(data))
+            raise
         self.store_timestamp = store_timestamp
         self.wrote_offset = self.committed_offset = offset + len(data)
         self._committed_timestamp = store_timestamp
+
+    def _take_back(self, length: int) -> None:
+        """Write zeros over what reached the file of ``length`` bytes, for which the disk had no room.
+
+        The log then ends where it ended before. Only blocks that the file has are written.
+        """
+        file, place = self._current, self.committed_offset - self._base
+        self._pending.clear()
+        self.wrote_offset = self.committed_offset
+        if file is not None:
+            left = len(file.pread(length, place).rstrip(b"\0"))
+            if left:
+                file.pwrite(bytes(left), place)
+            self.was_taken_back = True
 
     def place(self, size: int) -> int:
         """Return the place of a record of ``size`` bytes; roll to the next segment if it does not fit into this one.
@@ -216,7 +240,11 @@ class CommitLog:
                 # Write only the head of the blank record: no reader looks at its body.
                 self._pending.append(encode_blank(left))
                 self.wrote_offset = made.segment.base_offset
-                self.commit()
+                try:
+                    self.commit()
+                except NoSpace:
+                    self._prepared = made
+                    raise
             self.segments.add(made.segment)
             self._go_on_in(made.file, made.segment.base_offset)
 

@@ -182,6 +182,19 @@ class DerivedQueue:
         length = min(length, base + self.file_size - position)
         return self._files.read(path, length, position - base)
 
+    def clear(self, position: int, end: int) -> None:
+        """Take the bytes from ``position`` to ``end`` out of the files: files that begin there go, the rest is zeros.
+
+        Only bytes that are there are written over, so that this works on a full disk too.
+        """
+        for base in range(position - position % self.file_size, end, self.file_size):
+            if not self._files.exists(self._path(base)):
+                continue
+            if base >= position:
+                self.remove(base)
+            elif left := len(self.read(position, end - position).rstrip(b"\0")):
+                self._files.write(self._path(base), bytes(left), position - base)
+
     def remove(self, base: int) -> None:
         """Remove the file whose first byte is at position ``base`` of the queue."""
         self._made.discard(base)
@@ -345,6 +358,18 @@ class ConsumeQueue:
         if left:
             self._files.write(position, bytes(-(-left // UNIT_SIZE) * UNIT_SIZE))
 
+    def take_back(self, physical_offset: int) -> None:
+        """Remove the entries of messages at ``physical_offset`` and after it, from memory and from the files."""
+        end = self.next_offset
+        last = self.read_unit(self.max_offset - 1)
+        while last is not None and last.physical_offset >= physical_offset:
+            self.max_offset -= 1
+            last = self.read_unit(self.max_offset - 1)
+        self._pending.clear()
+        self._files.clear(self.max_offset * UNIT_SIZE, end * UNIT_SIZE)
+        self.next_offset = self.max_offset
+        self.max_physic_offset = -1 if last is None else last.physical_offset + last.size
+
     def remove_file(self, base: int) -> None:
         """Remove the file that begins at a position: all its entries point to removed messages."""
         self._files.remove(base)
@@ -489,6 +514,21 @@ class ConsumeQueues:
             queue.write_pending()
         self._touched.clear()
         return grown
+
+    def take_back(self, physical_offset: int) -> bool:
+        """Remove the entries of messages at ``physical_offset`` and after it, which an unfinished pass added.
+
+        Returns False, with nothing done, for queues with an extension and batch queues: only a recovery finds their
+        ends again.
+        """
+        touched = [queue for queue in self._touched.values() if isinstance(queue, ConsumeQueue) and queue.ext is None]
+        if len(touched) < len(self._touched):
+            return False
+        for queue in touched:
+            queue.take_back(physical_offset)
+        self._touched.clear()
+        self.files.flush()
+        return True
 
     def max_offsets(self) -> Iterable[tuple[QueueKey, int]]:
         """Return the next offset of every queue, entries that are not written yet included."""

@@ -299,6 +299,17 @@ class Dispatcher:
                 count += self._dispatch_in(segment, min(end, segment.end_offset))
         return count
 
+    def take_back(self) -> bool:
+        """Remove the entries of a pass that ended on a full disk; return whether all are removed.
+
+        Then a start needs no recovery: it dispatches after the last message that has an entry, so these records too.
+        """
+        with self._lock:
+            is_done = self.queues.take_back(self.dispatched.offset)
+            if is_done:
+                self.index.take_back()
+        return is_done
+
     def close(self) -> None:
         """Close the segment that was read last; another pass opens it again."""
         if self._reading is not None:

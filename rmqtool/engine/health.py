@@ -47,6 +47,11 @@ class Health:
             self.failure = failure
             self.is_writeable = self.is_queue_writeable = False
 
+    def forget_failure(self) -> None:
+        """Let the dispatch go on after a write that failed and was taken back."""
+        self.failure = None
+        self.set(RunningFlag(0))
+
     def set(self, flag: RunningFlag, on: bool = True) -> None:
         """Set or clear a flag. All flags but NOT_READABLE refuse puts; only NOT_WRITEABLE ends the dispatch."""
         self.flags = self.flags | flag if on else self.flags & ~flag

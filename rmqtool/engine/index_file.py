@@ -77,6 +77,14 @@ class IndexFileWriter:
             number + 1,
         )
 
+    def reserve_table(self) -> None:
+        """Take the table of slots into memory, and the blocks for it from the disk.
+
+        A full disk then fails before anything depends on the table, and not when the file is forced.
+        """
+        if self._table is None:
+            self._file.pwrite(self._loaded_table(), index.slot_offset(0))
+
     def put_keys(self, keys: Keys) -> int:
         """Add as many of ``keys`` as fit; return how many."""
         from rmqtool.columns.index_build import hang_in, slots_of
@@ -160,6 +168,26 @@ class IndexFileWriter:
             self._file.fdatasync()
             self._is_dirty = False
 
+    def take_back(self) -> None:
+        """Drop the entries that a failed ``write_pending`` left, in memory and in the file.
+
+        The header counts entries last. So slots may have numbers that it does not count, and would end their chains.
+        """
+        first = max(self._written_header.index_count, _FIRST)
+        for number in reversed(range(first, self.next_entry)):
+            entry = self.entry(number)
+            slot = index.slot_of(entry.key_hash, self.geometry.slots)
+            self._set_slot(slot, entry.prev_index)
+        for slot, number in self._slots.items():
+            # A slot that was not written may be in a hole, and needs a block that the disk does not have.
+            place = index.slot_offset(slot)
+            if self._file.pread_exactly(index.SLOT_SIZE, place) != _encode_slot(number):
+                self._file.pwrite(_encode_slot(number), place)
+        self._entries.clear()
+        self._slots.clear()
+        self._written_count = first
+        self.header = self._written_header
+
     def close(self) -> None:
         """Close the file; what ``flush`` has not written is dropped."""
         self._file.close()
@@ -227,6 +255,7 @@ class IndexService:
             at = 0
             while at < len(keys.key_hashes):
                 writer = self._writer()
+                writer.reserve_table()
                 with self.without_puts:
                     at += writer.put_keys(keys.cut(at))
             if physical_offset > self.indexed_offset:
@@ -240,6 +269,13 @@ class IndexService:
         with self._lock:
             if self.current is not None:
                 self.current.write_pending()
+
+    def take_back(self) -> None:
+        """Drop the entries of a pass that could not be written; they are due again."""
+        with self._lock:
+            if self.current is not None:
+                self.current.take_back()
+                self.indexed_offset = self.current.header.end_phy_offset
 
     def flush(self) -> None:
         """Write and force the growing file; the full ones are durable already."""
