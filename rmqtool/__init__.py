@@ -7,6 +7,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
+    from rmqtool.api.async_cluster import AsyncCluster as AsyncCluster
+    from rmqtool.api.async_cluster import connect_async as connect_async
     from rmqtool.api.cat import batches as batches
     from rmqtool.api.cat import scan as scan
     from rmqtool.api.check import check as check
@@ -44,6 +46,7 @@ __version__ = "0.1.0"
 __date__ = "2026-11-18"
 
 _PLACES = {
+    "AsyncCluster": "rmqtool.api.async_cluster",
     "Cluster": "rmqtool.api.cluster",
     "Finding": "rmqtool.findings",
     "RmqtoolError": "rmqtool.errors",
@@ -51,6 +54,7 @@ _PLACES = {
     "batches": "rmqtool.api.cat",
     "check": "rmqtool.api.check",
     "connect": "rmqtool.api.cluster",
+    "connect_async": "rmqtool.api.async_cluster",
     "consume": "rmqtool.api.consume",
     "copy": "rmqtool.api.copy",
     "diff": "rmqtool.api.diff",

@@ -136,7 +136,7 @@ def scan(
     """
     require_known("scan", which)
     how: How = {"order": order, "limit": limit}
-    request = _request(how, which)
+    request = request_of(how, which)
     return cast("Iterator[Message | DamageJson]", _iter_objects(store, how, request, effort_of(jobs)))
 
 
@@ -163,7 +163,7 @@ def batches(
 
     require_known("batches", which)
     projection = Projection(columns=COLUMNS if columns is None else check_columns(columns))
-    found = _iter_batches(store, projection, _request({}, which), effort_of(jobs))
+    found = _iter_batches(store, projection, request_of({}, which), effort_of(jobs))
     return pyarrow.RecordBatchReader.from_batches(projection.schema(), found)
 
 
@@ -199,7 +199,7 @@ def reading(store: Place, how: How, work: Working | None = None, **which: Unpack
     """Open the store, queue or file at a path, and read its messages."""
     require_known("reading", which)
     _refuse_clashes(how)
-    request = _request(how, which)
+    request = request_of(how, which)
     if how.get("carve"):
         yield _carving(store_of(store).path, how, request)
         return
@@ -308,7 +308,8 @@ def _refuse_clashes(how: How) -> None:
             raise UsageError(why, hint=hint)
 
 
-def _request(how: How, which: Which) -> Request:
+def request_of(how: How, which: Which) -> Request:
+    """Return what is asked of a log. Raises UsageError."""
     from rmqtool.log.order import Order
     from rmqtool.log.select import Selection
     from rmqtool.log.stream import Request

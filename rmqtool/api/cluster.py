@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 
-from rmqtool.api.wanted import Time, Where, Which, milliseconds, require_known
+from rmqtool.api.outgoing import Check, answer_checks, message_of, state_of
+from rmqtool.api.wanted import Where, Which, require_known
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow
 
+    from rmqtool.api.consumer import Consumer, ConsumerSettings
     from rmqtool.api.shapes import Answer, ClusterInfo, Group, Message, Topic
     from rmqtool.api.topic import Settings as TopicSettings
     from rmqtool.client.address import Credentials
@@ -29,18 +31,29 @@ if TYPE_CHECKING:
     from rmqtool.client.heartbeats import Heartbeats
     from rmqtool.client.producer import Producer as AsyncProducer
     from rmqtool.client.producer import SendResult
-    from rmqtool.engine.message import NewMessage
-    from rmqtool.formats.commit_log import Message as Record
 
 Result = TypeVar("Result")
 # An access key and a secret key, or a file that has them.
 Keys = tuple[str, str] | str | os.PathLike[str]
-# Returns "commit", "rollback" or "unknown" for the message of a transaction, as ``cat --jsonl`` prints it.
-Check = Callable[["Message"], str]
 
 
-class Cluster:
-    """A live cluster. ``connect`` makes it, a context manager closes it."""
+class Connecting(TypedDict, total=False):
+    """How connections are opened."""
+
+    credentials: Keys | None
+    tls: bool
+    timeout: float
+    binary: bool
+    vip: bool
+    broker: str | None
+
+
+# The keywords of ``connect``.
+CONNECTING = tuple(name for name in Connecting.__annotations__ if name != "broker")
+
+
+class Opening:
+    """The address of a cluster, its keys, and the way to connect."""
 
     def __init__(
         self,
@@ -49,19 +62,49 @@ class Cluster:
         credentials: Keys | None = None,
         tls: bool = False,
         timeout: float = 3.0,
+        binary: bool = False,
+        vip: bool = False,
         broker: str | None = None,
     ) -> None:
         from rmqtool.client.address import parse_cluster
 
         self.address = parse_cluster(address)
         self._keys = _credentials(credentials)
-        self._tls, self._timeout = tls, timeout
+        self._tls, self._timeout, self._binary, self._vip = tls, timeout, binary, vip
         # The address to dial for the only broker of a store that is served here.
         self._broker = broker
+
+    def open_connections(self) -> Connections:
+        """Return connections as those of another client; to be called on the loop that uses them."""
+        from rmqtool.client.cluster import Cluster as Connections
+        from rmqtool.client.connection import Manners
+        from rmqtool.remoting.command import SerializeType
+
+        context = None
+        if self._tls:
+            import ssl
+
+            context = ssl.create_default_context()
+        manners = Manners(
+            credentials=self._keys,
+            serialize_type=SerializeType.ROCKETMQ if self._binary else SerializeType.JSON,
+            tls=context,
+            timeout=self._timeout,
+            vip=self._vip,
+            broker=self._broker,
+        )
+        return Connections(self.address, manners)
+
+
+class Cluster(Opening):
+    """A live cluster. ``connect`` makes it, a context manager closes it."""
+
+    def __init__(self, address: str, **how: Unpack[Connecting]) -> None:
+        super().__init__(address, **how)
         self._face: Face | None = None
         self._connections: Connections | None = None
-        self._checks: Checks | None = None
-        self._heartbeats: Heartbeats | None = None
+        self.checks: Checks | None = None
+        self.heartbeats: Heartbeats | None = None
         # Whether it is open until ``close``, and whether that was.
         self.is_kept = self._is_closed = False
 
@@ -98,19 +141,6 @@ class Cluster:
     async def _open(self) -> Connections:
         return self.open_connections()
 
-    def open_connections(self) -> Connections:
-        """Return further connections, as those of another client; to be called on the loop."""
-        from rmqtool.client.cluster import Cluster as Connections
-        from rmqtool.client.connection import Manners
-
-        context = None
-        if self._tls:
-            import ssl
-
-            context = ssl.create_default_context()
-        manners = Manners(credentials=self._keys, tls=context, timeout=self._timeout, broker=self._broker)
-        return Connections(self.address, manners)
-
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine of the client and return what it gives."""
         return self.face.run(work)
@@ -118,12 +148,12 @@ class Cluster:
     def close(self) -> None:
         """Close every connection."""
         if self._face is not None:
-            if self._heartbeats is not None:
-                self._face.run(self._heartbeats.close())
+            if self.heartbeats is not None:
+                self._face.run(self.heartbeats.close())
             if self._connections is not None:
                 self._face.run(self._connections.close())
             self._face.close()
-        self._face = self._connections = self._checks = self._heartbeats = None
+        self._face = self._connections = self.checks = self.heartbeats = None
         self._is_closed = self.is_kept
 
     # Questions.
@@ -184,6 +214,24 @@ class Cluster:
 
     # Messages.
 
+    def consumer(self, topics: str | list[str], group: str, **settings: Unpack[ConsumerSettings]) -> Consumer:
+        """Return a member of a consumer group; see ``AsyncConsumer`` and ``ConsumerSettings``."""
+        from rmqtool.api.consumer import AsyncConsumer, Consumer
+
+        return Consumer(self.face, AsyncConsumer(self.open_connections, topics, group, **settings))
+
+    def consume(
+        self, topics: str | list[str], group: str, *, limit: int | None = None, **settings: Unpack[ConsumerSettings]
+    ) -> Iterator[Message]:
+        """Yield messages as a member of a group; each is consumed when the next one is asked for.
+
+        It ends after ``limit`` messages, and after ``timeout`` seconds without one; without them it goes on.
+        """
+        from itertools import islice
+
+        with self.consumer(topics, group, **settings) as consumer:
+            yield from islice(consumer, limit)
+
     def producer(self, *, check: Check | None = None, **settings: Any) -> Producer:
         """Return a producer. Settings: group, timeout, retries, retry_unknown, latency_aware, compress_over.
 
@@ -192,28 +240,8 @@ class Cluster:
         """
         producer = Producer(self, **settings)
         if check is not None:
-            self.run(self._answer_checks(producer.sends.settings.group, check))
+            self.run(answer_checks(self, producer.sends.settings.group, check))
         return producer
-
-    async def _answer_checks(self, group: str, check: Check) -> None:
-        import asyncio
-
-        from rmqtool.broker.services.transactions import TransactionState
-        from rmqtool.client.half_messages import Checks
-        from rmqtool.client.heartbeats import Heartbeats
-        from rmqtool.formats.message_json import message_json
-
-        connections = self.connections
-        if self._checks is None:
-            self._checks, self._heartbeats = Checks(connections), Heartbeats(connections)
-
-        async def ask(message: Record) -> TransactionState:
-            shown = cast("Message", message_json(message).fields)
-            return TransactionState(await asyncio.to_thread(check, shown))
-
-        self._checks.checkers[group] = ask
-        assert self._heartbeats is not None
-        await self._heartbeats.join(group)
 
     def produce(self, topic: str, body: bytes | str, **message: Any) -> SendResult:
         """Send one message and return where it is stored; see ``Producer.send``."""
@@ -273,15 +301,11 @@ class Producer:
         ``work`` returns "commit", "rollback" or "unknown". Where it raises, or the end is lost, the transaction stays
         open: the broker asks the ``check`` of the producer's group.
         """
-        from rmqtool.broker.services.transactions import TransactionState
         from rmqtool.client.half_messages import end, send_half
 
         connections = self._cluster.connections
         half = self._cluster.run(send_half(self.sends, connections, message_of(topic, body, **message)))
-        said = work(half.result)
-        if said not in list(TransactionState):
-            raise UsageError(f"a transaction does not end with {said!r}", hint="one of commit, rollback, unknown")
-        self._cluster.run(end(connections, half, TransactionState(said)))
+        self._cluster.run(end(connections, half, state_of(work(half.result))))
         return half.result
 
     def flush(self) -> None:
@@ -289,13 +313,15 @@ class Producer:
         self._cluster.run(self.sends.flush())
 
 
-def connect(address: str, *, credentials: Keys | None = None, tls: bool = False, timeout: float = 3.0) -> Cluster:
+def connect(address: str, **how: Unpack[Connecting]) -> Cluster:
     """Connect to a live cluster, ``rocketmq://HOST:PORT[,HOST:PORT...][/BROKER]``.
 
     ``credentials`` are an access key and a secret key, or a file that has them. ``timeout`` is that of a request in
-    seconds. Raises RemoteError where no name server answers.
+    seconds. ``binary`` writes headers in the binary form; ``vip`` sends to the second port of brokers, which is free of
+    pulls. Raises RemoteError where no name server answers.
     """
-    cluster = Cluster(address, credentials=credentials, tls=tls, timeout=timeout)
+    require_known("connect", how, CONNECTING)
+    cluster = Cluster(address, **how)
     cluster.is_kept = True
     try:
         cluster.run(cluster.connections.brokers())
@@ -311,41 +337,6 @@ def _credentials(given: Keys | None) -> Credentials | None:
     if isinstance(given, tuple):
         return Credentials(*given)
     return find_credentials(given)
-
-
-def message_of(
-    topic: str,
-    body: bytes | str,
-    *,
-    tags: str | None = None,
-    keys: str | Iterable[str] | None = None,
-    properties: Mapping[str, str] | None = None,
-    **rest: Any,
-) -> NewMessage:
-    """Return a message of its parts; see ``Producer.send``. Raises TypeError for a part that does not exist."""
-    from rmqtool.broker.producer.lines import message_of as message_from
-    from rmqtool.formats.property_names import TIMER_DELAY_MS
-
-    require_known("send", rest, ("queue", "sharding_key", "delay_level", "delay", "deliver_at", "flag"))
-    delay = rest.get("delay")
-    more = {} if delay is None else {TIMER_DELAY_MS: str(round(float(delay) * 1000))}
-    data = body.encode() if isinstance(body, str) else body
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise UsageError(f"a body is bytes or a text, not {type(body).__name__}", hint="json.dumps(value), or bytes")
-    return message_from(
-        {
-            "topic": topic,
-            "body": bytes(data),
-            "tags": tags,
-            "keys": keys if keys is None or isinstance(keys, str) else " ".join(keys),
-            "properties": {**(properties or {}), **more},
-            "queueId": rest.get("queue"),
-            "shardingKey": rest.get("sharding_key"),
-            "delayLevel": rest.get("delay_level"),
-            "deliverAt": milliseconds(cast("Time | None", rest.get("deliver_at"))),
-            "flag": rest.get("flag"),
-        }
-    )
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def find(
     from rmqtool.look.lookup import Lookup, answer_head
 
     narrowed = wanted_of(which, limit=how.get("limit"))
-    question = _question(what, how, narrowed)
+    question = question_of(what, how, narrowed)
     _refuse_idle(question, how, narrowed)
     if store is None:
         yield _decoded(question)
@@ -123,7 +123,8 @@ def _asked(place: Place, question: Question, how: How, narrowed: Wanted) -> Foun
     return Found({**head, "messages": []}, len(messages), messages, is_found=is_found)
 
 
-def _question(what: str, how: How, narrowed: Wanted) -> Question:
+def question_of(what: str, how: How, narrowed: Wanted) -> Question:
+    """Return the question that a text asks. Raises UsageError."""
     from rmqtool.look.question import NoSuchQuestion, QuestionKind, ask, find_receipt, guess_question
     from rmqtool.times import now_ms, parse_time, parse_zone
 

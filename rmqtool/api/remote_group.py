@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import ReadFailed, UsageError
 
 if TYPE_CHECKING:
-    from rmqtool.api.cluster import Cluster
     from rmqtool.api.store import Place
     from rmqtool.broker.consumer.group import Asked
     from rmqtool.broker.consumer.rebalance import Change
     from rmqtool.broker.consumer.windows import Delivered
+    from rmqtool.client.cluster import Cluster as Connections
     from rmqtool.client.group_consumer import RemoteConsumer
     from rmqtool.client.member import Membership
     from rmqtool.remoting.bodies.broker import SubscriptionGroupConfig
@@ -71,7 +71,7 @@ def join_group(place: Place, where: str, asked: Asked, *, follows: bool) -> Iter
     from rmqtool.client.group_consumer import RemoteConsumer
 
     with opened_cluster(place) as cluster:
-        membership, retries = cluster.run(_membership(cluster, asked, follows=follows))
+        membership, retries = cluster.run(membership_of(cluster.connections, asked, follows=follows))
         consumer = RemoteConsumer(cluster.face, cluster.open_connections, membership, asked.members, joins=asked.keeps)
         try:
             yield Joined(asked, consumer, where, retries)
@@ -79,7 +79,7 @@ def join_group(place: Place, where: str, asked: Asked, *, follows: bool) -> Iter
             consumer.close()
 
 
-async def _membership(cluster: Cluster, asked: Asked, *, follows: bool) -> tuple[Membership, int]:
+async def membership_of(connections: Connections, asked: Asked, *, follows: bool) -> tuple[Membership, int]:
     """Return what the members want, and how often a message of the group is delivered again."""
     from rmqtool.broker.consumer.group import Known, subscribe
     from rmqtool.broker.consumer.windows import Consumption
@@ -88,13 +88,9 @@ async def _membership(cluster: Cluster, asked: Asked, *, follows: bool) -> tuple
     from rmqtool.config import StoreConfig, Version
     from rmqtool.formats.topics import retry_topic
 
-    connections = cluster.open_connections()
-    try:
-        topics = await admin.find_topics(connections)
-        groups = await admin.group_tables(connections)
-        progressed = [] if asked.topics.patterns else await admin.find_progressed(connections)
-    finally:
-        await connections.close()
+    topics = await admin.find_topics(connections)
+    groups = await admin.group_tables(connections)
+    progressed = [] if asked.topics.patterns else await admin.find_progressed(connections)
     tables = {topic: {"readQueueNums": 1} for topic in topics}
     retry = retry_topic(asked.group)
     if asked.keeps:

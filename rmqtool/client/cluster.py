@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
-from rmqtool.client.address import ClusterAddress
+from rmqtool.client.address import ClusterAddress, split_address
 from rmqtool.client.connection import AnswerLost, Connection, Manners, NotSent, RequestRefused, WrongAnswer, connect
 from rmqtool.client.topic_routes import MASTER, Routes
 from rmqtool.errors import RemoteError
@@ -26,6 +26,8 @@ from rmqtool.remoting.requests.names import GetBrokerClusterInfo
 
 _SUCCESS: Final = frozenset({int(ResponseCode.SUCCESS)})
 _HOUSEKEEPING: Final = 10.0
+# How far below its port the second port of a broker is. upstream: MixAll.brokerVIPChannel
+_VIP: Final = 2
 
 Handler = Callable[[Connection, RemotingCommand], None]
 AnyBody = TypeVar("AnyBody", bound=Body)
@@ -91,6 +93,13 @@ class Cluster:
             task = self._opening[address] = self._loop.create_task(self._connect(address))
             task.add_done_callback(lambda done: self._opened(address, done))
         return await asyncio.shield(task)
+
+    def address_to_send(self, address: str) -> str:
+        """Return where to send messages for the broker at an address."""
+        if not self.manners.vip:
+            return address
+        host, port = split_address(address)
+        return f"[{host}]:{port - _VIP}" if ":" in host else f"{host}:{port - _VIP}"
 
     async def _connect(self, address: str) -> Connection:
         connection = await connect(address, self.manners, self._take_request, self._lose)

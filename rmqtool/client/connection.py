@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from rmqtool.client.address import Credentials, split_address
 from rmqtool.errors import RemoteError
-from rmqtool.formats.response_codes import code_name
+from rmqtool.formats.response_codes import ResponseCode, code_name
 from rmqtool.remoting.command import ANSWER, ONEWAY, OWN_VERSION, FrameError, Language, RemotingCommand, SerializeType
 from rmqtool.remoting.frames import FrameDecoder, encode_frame
 from rmqtool.remoting.requests import REQUESTS
@@ -35,6 +35,10 @@ _OPAQUE_MASK: Final = 0x7FFFFFFF
 # Remarks of both generations of access control.
 _ABOUT_KEYS: Final = re.compile(r"(?i)acl|access ?key|signature|authenticat|secret")
 _KEYS_HINT: Final = "--credentials FILE gives the keys of a user who may do this"
+# Refusals that pass by themselves.
+_PASSING: Final = frozenset(
+    map(int, (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.SUBSCRIPTION_NOT_LATEST))
+)
 _GONE_HINT: Final = "is it running, and is the address right?"
 
 
@@ -72,6 +76,11 @@ class RequestRefused(RemoteError):
         what = f"{peer} refused {name} with {answer.code} {code_name(answer.code)}: {said}"
         super().__init__(what, hint=_KEYS_HINT if _ABOUT_KEYS.search(self.remark) else None)
 
+    @property
+    def passes(self) -> bool:
+        """Whether the same request may be granted soon."""
+        return self.response_code in _PASSING
+
 
 Outcome: TypeAlias = "RemotingCommand | RemoteError"
 Done: TypeAlias = Callable[[Outcome], None]
@@ -81,7 +90,8 @@ Done: TypeAlias = Callable[[Outcome], None]
 class Manners:
     """How a client speaks: the keys it signs with, the kind of its headers, TLS, and its patience in seconds.
 
-    ``broker`` is the address to dial for the only broker there is, instead of that in its routes.
+    With ``vip`` messages are sent to the second port of brokers, which serves no pulls. ``broker`` is the address to
+    dial for the only broker there is, instead of that in its routes.
     """
 
     credentials: Credentials | None = None
@@ -90,6 +100,7 @@ class Manners:
     timeout: float = TIMEOUT
     connect_timeout: float = CONNECT_TIMEOUT
     idle: float = IDLE
+    vip: bool = False
     broker: str | None = None
 
 

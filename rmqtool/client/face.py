@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -60,6 +60,11 @@ class Face:
             # A generator may outlive the client. Its requests ended with the loop.
             if self._thread.is_alive():
                 self.run(_close(source))
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Call something on the loop soon; from any thread, without waiting for it."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(work)
 
     def close(self) -> None:
         """End the loop and its thread."""

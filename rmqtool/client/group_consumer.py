@@ -15,21 +15,11 @@ from rmqtool.broker.consumer.group import Lost
 from rmqtool.broker.consumer.rebalance import Change
 from rmqtool.broker.consumer.windows import Delivered
 from rmqtool.client.cluster import Cluster
-from rmqtool.client.connection import RequestRefused
 from rmqtool.client.face import Face
 from rmqtool.client.member import Member, Membership
-from rmqtool.client.puller import PATIENCE
-from rmqtool.errors import RmqtoolError
-from rmqtool.formats.response_codes import ResponseCode
 
 # Seconds to wait for messages before the caller is asked what else there is to do.
 _WAIT: Final = 0.2
-# Refusals that pass by themselves.
-_PASSING: Final = frozenset(
-    map(int, (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.SUBSCRIPTION_NOT_LATEST))
-)
-
-
 Result = TypeVar("Result")
 
 
@@ -47,7 +37,6 @@ class RemoteConsumer:
         self.client_ids = tuple(one.client_id for one in self._clusters)
         self._membership = membership if joins else replace(membership, among=self.client_ids)
         self._members: dict[str, Member] = {}
-        self._failing_since: float | None = None
 
     @property
     def members(self) -> int:
@@ -104,19 +93,9 @@ class RemoteConsumer:
             wait.cancel()
         for member in members:
             member.news.clear()
-        self._raise_trouble([error for member in members for error in member.troubles])
+        for member in members:
+            member.raise_trouble()
         return len(done)
-
-    def _raise_trouble(self, troubles: list[RmqtoolError]) -> None:
-        """Raise what a broker refuses for good, and what has failed for too long."""
-        now = asyncio.get_running_loop().time()
-        if not troubles:
-            self._failing_since = None
-            return
-        refused = [one for one in troubles if isinstance(one, RequestRefused) and one.response_code not in _PASSING]
-        self._failing_since = now if self._failing_since is None else self._failing_since
-        if refused or now - self._failing_since > PATIENCE:
-            raise (refused or troubles)[-1]
 
     def take(self, most: int) -> list[Delivered]:
         """Hand out up to ``most`` messages."""

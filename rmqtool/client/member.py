@@ -27,13 +27,14 @@ from rmqtool.broker.consumer.rebalance import UNBALANCED_PERIOD, WAIT_PERIOD, Av
 from rmqtool.broker.consumer.subscription import Subscription
 from rmqtool.broker.consumer.windows import Consumption, Delivered, Reading, Windows
 from rmqtool.client.cluster import Cluster, read_body
-from rmqtool.client.connection import Connection
+from rmqtool.client.connection import Connection, RequestRefused
 from rmqtool.client.group_state import GroupOffsets, RemoteLocks, send_back
 from rmqtool.client.heartbeats import Heartbeats
 from rmqtool.client.puller import (
     FOUND,
     HAS_SUBSCRIPTION,
     NOT_FOUND,
+    PATIENCE,
     PULL,
     WAITS,
     Pulled,
@@ -114,6 +115,7 @@ class Member:
         self._due = asyncio.Event()
         self._sharing = asyncio.Lock()
         self._is_shared_out = False
+        self._failing_since: float | None = None
         cluster.handlers[_CHANGED] = self._take_change
         cluster.handlers[_RESET] = self._take_reset
 
@@ -391,6 +393,17 @@ class Member:
                 reading.window.is_locked = queue in held
                 if queue in held:
                     reading.window.last_lock = now
+
+    def raise_trouble(self) -> None:
+        """Raise what a broker refuses for good, and what has failed for too long."""
+        now, troubles = self._loop.time(), self.troubles
+        if not troubles:
+            self._failing_since = None
+            return
+        refused = [one for one in troubles if isinstance(one, RequestRefused) and not one.passes]
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        if refused or now - self._failing_since > PATIENCE:
+            raise (refused or troubles)[-1]
 
     def _note(self, error: RmqtoolError) -> None:
         self.troubles.append(error)

@@ -333,7 +333,7 @@ class Producer:
             raise RemoteError(
                 f"broker {queue.broker_name} of topic {route.topic} has no master", hint="try again later"
             )
-        return queue, address
+        return queue, self._cluster.address_to_send(address)
 
     def _header(self, send: _Send, queue: MessageQueue) -> dict[str, str]:
         base = self._headers.get((queue, send.code))

@@ -165,6 +165,7 @@ CALLED_LATER: dict[str, str] = {
     "remoting.": "the wire protocol: server and client will speak it",
     "browse.panes:": "what textual calls: actions of keys, and events",
     "client.": "what asyncio calls, and the groups that commands will change at live brokers",
+    "api.async_cluster:AsyncProducer.": "what programs await of a producer beside send",
     "api.cluster:Producer.": "what programs call of a producer beside send",
     "broker.consumer.process_queue:": "flow control and expiry of messages that a client pulled",
     "broker.consumer.rebalance:": "allocation strategies that a client with other members chooses from",

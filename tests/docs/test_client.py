@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from mypy import api
 
+import rmqtool
 from tests.docs.__main__ import MAN
-from tests.support.scripted_cluster import RecordingPeer, in_thread
 
 GUIDE = MAN.parent / "docs" / "client.md"
 ADDRESS = "127.0.0.1:9876"
@@ -19,10 +19,12 @@ ADDRESS = "127.0.0.1:9876"
 
 @pytest.fixture
 def guide(tmp_path: Path) -> Iterator[Path]:
-    """The guide, with the address of a cluster that is played for it."""
-    with in_thread(RecordingPeer("Orders")) as peer:
+    """The guide, with the address of a server in memory."""
+    with rmqtool.serve(memory=True) as served:
+        with rmqtool.connect(f"rocketmq://{served.names}") as cluster:
+            cluster.topic("create", "Orders", queues=4)
         path = tmp_path / "client.md"
-        path.write_text(GUIDE.read_text(encoding="utf-8").replace(ADDRESS, peer.address), encoding="utf-8")
+        path.write_text(GUIDE.read_text(encoding="utf-8").replace(ADDRESS, served.names), encoding="utf-8")
         yield path
 
 

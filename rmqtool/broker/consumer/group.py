@@ -239,7 +239,7 @@ def _topics_of(group: str, known: Known) -> list[str]:
 def _unknown(kind: str, name: str, names: list[str], else_hint: str) -> NotFound:
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else else_hint
-    return NotFound(f'there is no {kind} "{name}" in this store', hint=hint)
+    return NotFound(f'there is no {kind} "{name}"', hint=hint)
 
 
 def group_progress(

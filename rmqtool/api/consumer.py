@@ -1,0 +1,332 @@
+"""A consumer of a live cluster, for programs: a member of a group among members of any language.
+
+``AsyncConsumer`` works on the loop of its caller. ``Consumer`` is the same for code without asyncio.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack, cast
+
+from rmqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rmqtool.api.shapes import Message
+    from rmqtool.broker.consumer.group import Asked
+    from rmqtool.broker.consumer.rebalance import Strategy
+    from rmqtool.broker.consumer.windows import Delivered
+    from rmqtool.client.cluster import Cluster as Connections
+    from rmqtool.client.face import Face
+    from rmqtool.client.member import Member, Membership
+
+# Consumes a message; a coroutine is awaited. False, or an exception, means that it failed.
+Handler = Callable[["Message"], object]
+
+_LOG: Final = logging.getLogger("rmqtool.consumer")
+# Seconds between two looks for what no event tells: a failed message that is tried again, a window that opened.
+_LOOK: Final = 0.2
+_BATCH: Final = 32
+_CONCURRENCY: Final = 20
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """How a consumer consumes.
+
+    ``tags`` ("A || B") or ``where`` (SQL) select messages. ``start`` is where a new group begins: "first", "last" (the
+    default), or a time. ``orderly`` takes each queue strictly in order. ``strategy`` shares out the queues: "average",
+    "circle", "hash", or an object with ``allocate``; all members of a group need the same. ``prefetch`` is how many
+    messages of a queue are kept here at most. ``timeout`` (s) ends an iteration if no message comes in that time.
+    """
+
+    tags: str | None
+    where: str | None
+    start: str | None
+    orderly: bool
+    strategy: str | Strategy
+    prefetch: int
+    timeout: float | None
+
+
+class AsyncConsumer:
+    """A member of a consumer group: ``async for`` over it, ``poll`` it, or ``run`` a function for each message.
+
+    A message is consumed when the next one is asked for, or the next ``poll`` begins, or a handler returns. Messages
+    that are not consumed when this process ends are delivered again, to any member.
+    """
+
+    def __init__(
+        self,
+        open_connections: Callable[[], Connections],
+        topics: str | list[str],
+        group: str,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None:
+        from rmqtool.api.wanted import require_known
+
+        require_known("consumer", settings, tuple(ConsumerSettings.__annotations__))
+        self._open = open_connections
+        self._settings = settings
+        self._asked = _asked(topics, group, settings)
+        self._strategy = _strategy(settings.get("strategy", "average"))
+        self._connections: Connections | None = None
+        self._member: Member | None = None
+        # Messages that are out, by the identity of the object that was given.
+        self._out: dict[int, tuple[Delivered, Message]] = {}
+        self._is_stopped = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self._finish_all()
+        await self.close()
+
+    async def start(self) -> None:
+        """Join the group. Raises RemoteError, and NotFound for a topic that does not exist."""
+        from rmqtool.api.remote_group import membership_of
+        from rmqtool.client.member import Member
+
+        if self._member is not None:
+            return
+        self._connections = connections = self._open()
+        try:
+            membership, _ = await membership_of(connections, self._asked, follows=True)
+            self._member = member = Member(connections, self._adjusted(membership))
+            await member.join()
+        except BaseException:
+            await self.close()
+            raise
+
+    def _adjusted(self, membership: Membership) -> Membership:
+        how = replace(membership.how, send_back=self._was_sent_back)
+        prefetch = self._settings.get("prefetch")
+        if prefetch is not None:
+            how = replace(how, thresholds=replace(how.thresholds, count=prefetch))
+        return replace(membership, how=how, strategy=self._strategy)
+
+    def _was_sent_back(self, delivered: Delivered) -> bool:
+        return self._joined.was_sent_back(delivered)
+
+    @property
+    def _joined(self) -> Member:
+        if self._member is None:
+            raise UsageError("this consumer has not joined its group", hint="async with consumer, or await start()")
+        return self._member
+
+    async def close(self) -> None:
+        """Commit, leave the group and close the connections."""
+        member, self._member = self._member, None
+        connections, self._connections = self._connections, None
+        self._out.clear()
+        if member is not None:
+            await member.close()
+        if connections is not None:
+            await connections.close()
+
+    # Messages.
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        found = await self.poll(1, timeout=self._settings.get("timeout"))
+        if not found:
+            raise StopAsyncIteration
+        return found[0]
+
+    async def poll(self, max_messages: int = _BATCH, *, timeout: float | None = 1.0) -> list[Message]:
+        """Return the next messages; those of the call before are consumed now. Nothing after ``timeout`` seconds."""
+        import asyncio
+
+        from rmqtool.formats.message_json import message_json
+
+        await self.start()
+        await self._finish_all()
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + timeout
+        while not (taken := self._joined.take(max_messages)):
+            left = None if until is None else until - loop.time()
+            if self._is_stopped or (left is not None and left <= 0):
+                return []
+            await self._wait(_LOOK if left is None else min(_LOOK, left))
+        found = []
+        for delivered in taken:
+            message = cast("Message", message_json(delivered.message).fields)
+            self._out[id(message)] = delivered, message
+            found.append(message)
+        return found
+
+    async def _wait(self, timeout: float, running: set[asyncio.Task[None]] | None = None) -> None:
+        """Wait until there may be something to take."""
+        import asyncio
+
+        member = self._joined
+        news = asyncio.ensure_future(member.news.wait())
+        try:
+            await asyncio.wait({news, *(running or ())}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+        member.news.clear()
+        member.raise_trouble()
+
+    async def _finish_all(self) -> None:
+        out, self._out = self._out, {}
+        for delivered, _ in out.values():
+            await self._joined.finish(delivered, is_ok=True)
+
+    async def retry(self, message: Message) -> None:
+        """Report that a message failed: its broker delivers it again later, and after some times as a dead letter."""
+        delivered, _ = self._out.pop(id(message), (None, None))
+        if delivered is None:
+            raise UsageError("this message is not out", hint="retry what the last iteration or poll gave")
+        await self._joined.finish(delivered, is_ok=False)
+
+    async def commit(self) -> None:
+        """Consume what was given so far, and tell the brokers now: else they learn it within five seconds."""
+        await self._finish_all()
+        await self._joined.commit()
+
+    async def run(self, handler: Handler, *, concurrency: int = _CONCURRENCY) -> None:
+        """Call ``handler`` for each message until ``stop``; some run at a time, in order where the group is orderly.
+
+        A handler that is not a coroutine function runs in a thread. A message for which it returns False or raises is
+        delivered again later; the exception is logged.
+        """
+        import asyncio
+
+        await self.start()
+        running: set[asyncio.Task[None]] = set()
+        with ThreadPoolExecutor(concurrency, "rmqtool-handler") as threads:
+            call = _caller(handler, threads)
+            try:
+                while not self._is_stopped:
+                    taken = self._joined.take(concurrency - len(running)) if len(running) < concurrency else []
+                    for delivered in taken:
+                        task = asyncio.create_task(self._handle(call, delivered))
+                        running.add(task)
+                        task.add_done_callback(running.discard)
+                    if not taken:
+                        await self._wait(_LOOK, running)
+            finally:
+                await asyncio.gather(*running)
+
+    async def _handle(self, call: Callable[[Message], Awaitable[object]], delivered: Delivered) -> None:
+        from rmqtool.formats.message_json import message_json
+
+        message = cast("Message", message_json(delivered.message).fields)
+        try:
+            is_ok = await call(message) is not False
+        except Exception:
+            place = f"{delivered.queue.topic}/{delivered.queue.queue_id}@{delivered.cached.queue_offset}"
+            _LOG.exception("the handler failed for message %s", place)
+            is_ok = False
+        await self._joined.finish(delivered, is_ok=is_ok)
+
+    def stop(self) -> None:
+        """End ``run``, or the iteration, after the messages that are being handled."""
+        self._is_stopped = True
+        if self._member is not None:
+            self._member.news.set()
+
+
+def _caller(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Message], Awaitable[object]]:
+    """Return a function that calls the handler on the loop, or in a thread."""
+    if inspect.iscoroutinefunction(handler):
+        return cast("Callable[[Message], Awaitable[object]]", handler)
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+
+    async def call(message: Message) -> object:
+        found = await loop.run_in_executor(threads, handler, message)
+        return await found if inspect.isawaitable(found) else found
+
+    return call
+
+
+class Consumer:
+    """``AsyncConsumer`` for code without asyncio: iterate over it, ``poll`` it, or ``run`` a function."""
+
+    def __init__(self, face: Face, consumer: AsyncConsumer) -> None:
+        self._face, self._consumer = face, consumer
+
+    def __enter__(self) -> Self:
+        self._face.run(self._consumer.start())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._face.run(self._consumer.__aexit__(kind))
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        found = self.poll(1, timeout=self._consumer._settings.get("timeout"))
+        if not found:
+            raise StopIteration
+        return found[0]
+
+    def poll(self, max_messages: int = _BATCH, *, timeout: float | None = 1.0) -> list[Message]:
+        """Return the next messages; those of the call before are consumed now. Nothing after ``timeout`` seconds."""
+        return self._face.run(self._consumer.poll(max_messages, timeout=timeout))
+
+    def retry(self, message: Message) -> None:
+        """Report that a message failed: its broker delivers it again later, and after some times as a dead letter."""
+        self._face.run(self._consumer.retry(message))
+
+    def commit(self) -> None:
+        """Consume what was given so far, and tell the brokers now: else they learn it within five seconds."""
+        self._face.run(self._consumer.commit())
+
+    def run(self, handler: Handler, *, concurrency: int = _CONCURRENCY) -> None:
+        """Call ``handler`` in threads for each message until ``stop``; see ``AsyncConsumer.run``."""
+        self._face.run(self._consumer.run(handler, concurrency=concurrency))
+
+    def stop(self) -> None:
+        """End ``run``, or the iteration, after the messages that are being handled."""
+        self._face.call(self._consumer.stop)
+
+    def close(self) -> None:
+        """Commit, leave the group and close the connections."""
+        self._face.run(self._consumer.close())
+
+
+def _asked(topics: str | list[str], group: str, settings: Mapping[str, Any]) -> Asked:
+    from rmqtool.api.store_group import parse_start
+    from rmqtool.api.wanted import wanted_of
+    from rmqtool.broker.consumer.group import Asked
+    from rmqtool.broker.consumer.subscription import Subscription
+    from rmqtool.broker.groups import named_group
+    from rmqtool.filters.tags import parse_tags
+
+    if settings.get("tags") is not None and settings.get("where") is not None:
+        raise UsageError("a group subscribes by tag or by SQL, not by both", hint="in SQL a tag is TAGS = 'A'")
+    wanted = wanted_of({"topics": topics, "tags": settings.get("tags"), "where": settings.get("where")})
+    return Asked(
+        group=named_group(group),
+        topics=wanted.topics,
+        wanted=Subscription(parse_tags(None) if wanted.tags is None else wanted.tags, wanted.where),
+        start=parse_start(settings.get("start"), group, "local", keeps=True),
+        orderly=settings.get("orderly", False),
+        keeps=True,
+    )
+
+
+def _strategy(given: str | Strategy) -> Strategy:
+    from rmqtool.broker.consumer.rebalance import Average, AverageByCircle, ConsistentHash
+
+    if not isinstance(given, str):
+        return given
+    known: dict[str, Callable[[], Strategy]] = {"average": Average, "circle": AverageByCircle, "hash": ConsistentHash}
+    with suppress(KeyError):
+        return known[given]()
+    raise UsageError(f'there is no strategy "{given}"', hint=f"one of {', '.join(known)}, or an object of your own")
