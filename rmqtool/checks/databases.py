@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Findings of one column family, and of one queue, that are reported.
 _NAMED = 100
-# Only their broker writes queue rows. The log has all their content, so a copy with queues in files is complete.
-_COPY = "rmqtool copy {store} {store}.new"
+# The log has all content of the queue rows, so a repair writes them again.
+_APPLY = "rmqtool repair {store} --apply"
 _QUEUE_VALUE = layouts.ROCKSDB_QUEUE_VALUE
 _CHECKPOINT_VALUE = layouts.LONG
 # 5.4's rows about itself: plain names with one number each.
@@ -87,7 +87,7 @@ def _check_queue_rows(case: Case, database: Database, sequences: dict[Queue, Seq
         decoded = rocksdb_rows.decode_queue_key(key)
         if isinstance(decoded, Flaw) or len(value) != _QUEUE_VALUE.size:
             text = decoded.message if isinstance(decoded, Flaw) else f"a value of {len(value)} bytes"
-            yield new_finding("RX-ROW", text, Place(paths.CONSUME_QUEUE), key=key.hex())
+            yield _odd_row(text, key)
             continue
         queue = (decoded.topic, decoded.queue_id)
         if current is None or current.queue != queue:
@@ -114,8 +114,11 @@ def _check_queue_rows(case: Case, database: Database, sequences: dict[Queue, Seq
 
 
 def _queue_finding(code: str, text: str, queue: Queue, queue_offset: int) -> Finding:
-    found = new_finding(code, text, Place(paths.CONSUME_QUEUE, None, None, *queue), queueOffset=queue_offset)
-    return replace(found, fix=_COPY)
+    return new_finding(code, text, Place(paths.CONSUME_QUEUE, None, None, *queue), queueOffset=queue_offset)
+
+
+def _odd_row(text: str, key: bytes) -> Finding:
+    return replace(new_finding("RX-ROW", text, Place(paths.CONSUME_QUEUE), key=key.hex()), fix=_APPLY)
 
 
 def _begin_of_queue(case: Case, rows: _Rows, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
@@ -170,7 +173,7 @@ def _check_bounds(case: Case, database: Database) -> Iterator[Finding]:
         bound = rocksdb_rows.decode_bound_value(value)
         if isinstance(decoded, Flaw) or (bound is None and len(value) != _CHECKPOINT_VALUE.size):
             text = decoded.message if isinstance(decoded, Flaw) else f"a bound of {len(value)} bytes"
-            yield new_finding("RX-ROW", text, Place(paths.CONSUME_QUEUE), key=key.hex())
+            yield _odd_row(text, key)
             continue
         place = _CHECKPOINT_VALUE.decode(value).value if bound is None else bound.physical_offset
         if place > case.end.physical_offset and not case.live:

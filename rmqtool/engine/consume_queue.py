@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Never, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from rmqtool.engine.commit_log import PAGE_SIZE
 from rmqtool.engine.message import QueueKey
+from rmqtool.engine.row_queues import QueueRows, RowFiles
 from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, new_file, path_parts, split
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.formats import layouts
@@ -37,6 +38,9 @@ from rmqtool.formats.consume_queue import (
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.formats.paths import FileKind, segment_directory, segment_name
 
+if TYPE_CHECKING:
+    from rmqtool.engine.reader import DatabaseQueue
+
 # A store may have more queues than a process may have open files.
 _OPEN_FILES = 256
 
@@ -53,6 +57,11 @@ class DerivedFiles:
         self._known_directories: set[str] = {""}
         self._syncing: str | None = None
         self._lock = threading.RLock()
+
+    @property
+    def filesystem(self) -> WritableFileSystem:
+        """Where the files are."""
+        return self._files
 
     def create(self, path: str, size: int) -> None:
         """Create a file of ``size`` zeros, and its directories; durable after the next ``flush``."""
@@ -213,6 +222,48 @@ class DerivedQueue:
         return join(self.directory, segment_name(base))
 
 
+class QueueBytes(Protocol):
+    """The entries of one queue as a range of bytes: in files, or made of rows in RocksDB."""
+
+    @property
+    def file_size(self) -> int:
+        """The size of one file."""
+
+    def write(self, position: int, data: bytes) -> None:
+        """Write entries."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return entries; fewer at the end of a file."""
+
+    def remove(self, base: int) -> None:
+        """Remove the file that begins at a position."""
+
+
+class BothKinds(NamedTuple):
+    """The entries of a queue that a broker keeps in files and in RocksDB. upstream: rocksdbCQDoubleWriteEnable."""
+
+    files: QueueBytes
+    rows: QueueBytes
+
+    @property
+    def file_size(self) -> int:
+        """The size of one file."""
+        return self.files.file_size
+
+    def write(self, position: int, data: bytes) -> None:
+        """Write entries to both."""
+        self.files.write(position, data)
+        self.rows.write(position, data)
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return entries of the files."""
+        return self.files.read(position, length)
+
+    def remove(self, base: int) -> None:
+        """Remove the file that begins at a position."""
+        self.files.remove(base)
+
+
 class ExtUnit(NamedTuple):
     """The part of an extension entry that the queue entry does not have."""
 
@@ -262,7 +313,7 @@ class ConsumeQueue:
     def __init__(
         self,
         key: QueueKey,
-        files: DerivedQueue,
+        files: QueueBytes,
         max_offset: int = 0,
         max_physic_offset: int = -1,
         ext: ConsumeQueueExt | None = None,
@@ -461,16 +512,28 @@ class QueueSizes:
 
 
 class ConsumeQueues:
-    """All queues of a store. An unknown queue is empty."""
+    """All queues of a store. An unknown queue is empty.
+
+    With ``rows`` the simple queues are in RocksDB, and with ``in_files`` also in files.
+    """
 
     def __init__(
-        self, files: DerivedFiles, sizes: QueueSizes, *, with_ext: bool, meant_gap: MeantGap | None = None
+        self,
+        files: DerivedFiles,
+        sizes: QueueSizes,
+        *,
+        with_ext: bool,
+        meant_gap: MeantGap | None = None,
+        rows: QueueRows | None = None,
+        in_files: bool = True,
     ) -> None:
         self.simple: dict[QueueKey, ConsumeQueue] = {}
         self.batch: dict[QueueKey, BatchConsumeQueue] = {}
-        # Always empty: queues in RocksDB can be read, but not written.
-        self.database: dict[QueueKey, Never] = {}
         self.files = files
+        self.rows = rows
+        # Queues that are read from RocksDB; a store with both kinds reads the files.
+        self.database: Mapping[QueueKey, DatabaseQueue] = {}
+        self._in_files = in_files
         self._sizes = sizes
         self._with_ext = with_ext
         self._meant_gap = meant_gap
@@ -495,7 +558,10 @@ class ConsumeQueues:
     def restored(self, key: QueueKey, max_offset: int, max_physic_offset: int, ext_end: int = 0) -> ConsumeQueue:
         """Return a simple queue that continues existing files, at ``max_offset``."""
         ext = ConsumeQueueExt(self.files_of(FileKind.CONSUME_QUEUE_EXT, key), ext_end) if self._with_ext else None
-        files = self.files_of(FileKind.CONSUME_QUEUE, key)
+        files: QueueBytes = self.files_of(FileKind.CONSUME_QUEUE, key)
+        if self.rows is not None:
+            rows = RowFiles(self.rows, key)
+            files = BothKinds(files, rows) if self._in_files else rows
         return ConsumeQueue(key, files, max_offset, max_physic_offset, ext, self._meant_gap)
 
     def files_of(self, kind: FileKind, key: QueueKey) -> DerivedQueue:
@@ -513,22 +579,36 @@ class ConsumeQueues:
         for queue in grown:
             queue.write_pending()
         self._touched.clear()
+        if self.rows is not None:
+            self.rows.write_pending()
         return grown
 
     def take_back(self, physical_offset: int) -> bool:
         """Remove the entries of messages at ``physical_offset`` and after it, which an unfinished pass added.
 
-        Returns False, with nothing done, for queues with an extension and batch queues: only a recovery finds their
-        ends again.
+        Returns False, with nothing done, for queues with an extension, batch queues and queues in RocksDB: only a
+        recovery finds their ends again.
         """
         touched = [queue for queue in self._touched.values() if isinstance(queue, ConsumeQueue) and queue.ext is None]
-        if len(touched) < len(self._touched):
+        if len(touched) < len(self._touched) or self.rows is not None:
             return False
         for queue in touched:
             queue.take_back(physical_offset)
         self._touched.clear()
         self.files.flush()
         return True
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Force the files with at least ``least_pages`` dirty pages; with 0 all of them, and publish the rows."""
+        self.files.flush(least_pages)
+        if self.rows is not None and not least_pages:
+            self.rows.publish(self.files.filesystem)
+
+    def close(self) -> None:
+        """Close all files; rows that were not published are lost."""
+        self.files.close()
+        if self.rows is not None:
+            self.rows.close()
 
     def max_offsets(self) -> Iterable[tuple[QueueKey, int]]:
         """Return the next offset of every queue, entries that are not written yet included."""

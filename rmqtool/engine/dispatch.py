@@ -154,9 +154,12 @@ def dispatch_piece(piece: Piece, queues: ConsumeQueues) -> Taken:
     """Add the queue entries of a piece to ``queues``, in memory until ``write_pending``."""
     records = piece.records
     findings: list[Finding] = []
+    places, times = records.column("physical_offset"), records.column("store_timestamp")
+    if queues.rows is not None:
+        queues.rows.store_times.update(zip(places.tolist(), times.tolist(), strict=True))
     for run in piece.runs:
         _put_run(queues, run, findings)
-    last_place, times = int(records.column("physical_offset")[-1]), records.column("store_timestamp")
+    last_place = int(places[-1])
     return Taken(piece.end, len(records), last_place, int(times.max()), findings)
 
 
@@ -437,6 +440,8 @@ class Dispatcher:
             self._topics[raw_topic] = topic
         if unit:
             queue = self.queues.simple_queue((topic, queue_id))
+            if self.queues.rows is not None:
+                self.queues.rows.store_times[end - size] = store_timestamp
             if not queue.put_next(queue_offset, unit, end):
                 finding = queue.put(layouts.CONSUME_QUEUE_UNIT.decode(unit), queue_offset)
                 if finding is not None:
@@ -520,6 +525,8 @@ class Dispatcher:
     def _put_units(self, message: Message) -> None:
         """Add the entries of a message in simple queues: in its own queue, and in further queues that it names."""
         ext = None
+        if self.queues.rows is not None:
+            self.queues.rows.store_times[message.physical_offset] = message.store_timestamp
         if self._options.with_ext:
             ext = ExtUnit(message.store_timestamp, self._options.bit_map(message))
         for entry in queue_entries(message, self._options.rules):

@@ -22,6 +22,7 @@ from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.commit_log import LogDirectory, Tail
 from rmqtool.engine.consume_queue import QueueSizes
 from rmqtool.engine.message import Host, QueueKey
+from rmqtool.engine.row_queues import QueueRows
 from rmqtool.errors import Refused, RmqtoolError, StoreError, UsageError, WriteFailed
 from rmqtool.files.filesystem import Kind, ReadableFile, ReadableFileSystem, WritableFileSystem, join, make_directories
 from rmqtool.formats import paths
@@ -43,9 +44,10 @@ from rmqtool.formats.paths import ABORT, INDEX, Copy, FileKind
 from rmqtool.log.end import find_log_end, is_filled, read_record
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.index_files import DEFAULT, Geometry, open_index, read_header
-from rmqtool.store.listing import LOG_IS_EMPTY, FoundFile, StoreListing, list_store
+from rmqtool.store.listing import LOG_IS_EMPTY, FoundFile, QueueId, StoreListing, list_store
 from rmqtool.store.open import AS_VERSION, BROKER_CONF
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.store.rocksdb import ListedStore
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
 # Where 5.x keeps the previous content of the marker.
@@ -196,6 +198,9 @@ class StoreState:
     store_host: Host | None = None
     # An empty last segment, which brokers drop. It is removed before the first change.
     empty_segment: str | None = None
+    # The queues in RocksDB, opened, and whether there are queues in files, too.
+    rows: QueueRows | None = None
+    in_files: bool = True
 
 
 def read_state(
@@ -223,10 +228,18 @@ def read_state(
     log = SegmentQueue(segments)
     simple = [ConsumeQueueFiles(*item) for item in listing.queues(FileKind.CONSUME_QUEUE).items()]
     batch = [BatchQueueFiles(*item) for item in listing.queues(FileKind.BATCH_CONSUME_QUEUE).items()]
+    kinds = listing.queue_kinds(config)
+    rows = QueueRows(ListedStore(files.shown("").rstrip("/") or ".", files, listing)) if kinds.in_rows else None
     try:
         state = _read_ends(listing, config, log, simple, batch)
-        state.empty_segment = empty
+        state.empty_segment, state.rows, state.in_files = empty, rows, kinds.in_files
+        if rows is not None:
+            _read_row_ends(state, rows, log)
         return state
+    except BaseException:
+        if rows is not None:
+            rows.close()
+        raise
     finally:
         for opened in (*(queue.segments for queue in simple), *(queue.segments for queue in batch)):
             opened.close()
@@ -271,6 +284,37 @@ def _read_ends(
         index_geometry=geometry,
         store_host=store_host,
     )
+
+
+def _read_row_ends(state: StoreState, rows: QueueRows, log: SegmentQueue) -> None:
+    """Take the ends of queues from RocksDB; raise Refused if they contradict the log, or queues in files."""
+    found: dict[QueueKey, QueueEnd] = {}
+    for queue, (max_offset, last) in rows.iter_ends():
+        if last is None or last.physical_offset < log.min_offset:
+            # The queue had messages before; they are removed.
+            found[queue] = QueueEnd(max_offset, -1 if last is None else last.physical_offset + last.size, 0)
+            continue
+        record = read_record(log, last.physical_offset) if last.physical_offset < state.tail.offset else None
+        if not _is_own(record, queue, max_offset - 1) and not _is_damage(log, last.physical_offset):
+            raise _needs_recovery(
+                f"the last row of queue {queue.topic}/{queue.queue_id}, {max_offset - 1}, does not match its record",
+                paths.CONSUME_QUEUE,
+            )
+        found[queue] = QueueEnd(max_offset, last.physical_offset + last.size, 0)
+    if not state.in_files:
+        ends = [end.max_physic_offset for end in found.values()]
+        state.queues = found
+        state.dispatched = min(max([log.min_offset, state.dispatched, *ends]), state.tail.offset)
+        return
+    for key, end in state.queues.items():
+        queue = QueueId(*key)
+        there = found.get(queue)
+        if end.max_physic_offset >= 0 and (there is None or there.max_offset != end.max_offset):
+            said = "no rows" if there is None else f"rows up to {there.max_offset}"
+            raise _needs_recovery(
+                f"queue {queue.topic}/{queue.queue_id} ends at {end.max_offset} in files, but has {said} in RocksDB",
+                paths.CONSUME_QUEUE,
+            )
 
 
 def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
@@ -321,15 +365,10 @@ def refuse_linked(listing: StoreListing) -> None:
 
 
 def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
-    """Return the error for a store that only its own broker can write: a DLedger log, queues in RocksDB; or None."""
+    """Return the error for a store that only its own group can write: its log is a DLedger log; or None."""
     shown = listing.filesystem.shown("")
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
         return StoreError("the log is a DLedger log; only its group can append to it", file=shown, hint=_COPY)
-    in_rocksdb = config.store_type != "default" or config.rocksdb_cq_double_write_enable
-    if in_rocksdb or paths.CONSUME_QUEUE in listing.databases():
-        return StoreError(
-            "the queues of this store are in RocksDB; only its broker can write them", file=shown, hint=_COPY
-        )
     return None
 
 

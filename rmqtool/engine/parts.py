@@ -21,6 +21,7 @@ from rmqtool.engine.index_file import IndexFileWriter, IndexService
 from rmqtool.engine.load import StoreState
 from rmqtool.engine.message import QueueOffsets
 from rmqtool.engine.put import Intake
+from rmqtool.engine.reader import LiveDatabaseQueues
 from rmqtool.engine.retention import DiskSpace
 from rmqtool.errors import StoreError
 from rmqtool.files.filesystem import ReadableFileSystem, WritableFileSystem, join
@@ -120,7 +121,7 @@ class Engine:
         """Close all files; nothing is written, so a failed store stays as it is on disk."""
         self.log.close()
         self.dispatcher.close()
-        self.dispatcher.queues.files.close()
+        self.dispatcher.queues.close()
         self.dispatcher.index.close()
         self.checkpoint.close()
 
@@ -145,7 +146,7 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
     checkpoint = Checkpoint(setup.files)
     dispatcher = Dispatcher(
         log,
-        _queues(setup, state),
+        _queues(setup, state, log),
         _index(setup, state),
         health,
         _dispatch_options(setup, batch_topics),
@@ -197,14 +198,18 @@ def _bit_map(setup: Setup) -> Callable[[Message], bytes]:
     return lambda _message: b""
 
 
-def _queues(setup: Setup, state: StoreState) -> ConsumeQueues:
+def _queues(setup: Setup, state: StoreState, log: CommitLog) -> ConsumeQueues:
     """Return the queues; each continues at the end that ``state`` has for it."""
     queues = ConsumeQueues(
         DerivedFiles(setup.files),
         state.queue_sizes,
         with_ext=setup.config.enable_consume_queue_ext,
         meant_gap=setup.meant_gap,
+        rows=state.rows,
+        in_files=state.in_files,
     )
+    if state.rows is not None and not state.in_files:
+        queues.database = LiveDatabaseQueues(queues.simple, state.rows.copy.rows, log)
     for key, end in state.queues.items():
         queues.simple[key] = queues.restored(key, end.max_offset, end.max_physic_offset, end.ext_end)
     for key, batch_end in state.batch_queues.items():

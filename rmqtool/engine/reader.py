@@ -222,6 +222,34 @@ def _unit(row: QueueRow) -> Unit:
     return Unit(row.queue_offset, value.physical_offset, value.size, value.tags_code)
 
 
+class LiveDatabaseQueues(Mapping[QueueKey, DatabaseQueue]):
+    """The queues in RocksDB of a store that is open for writing."""
+
+    def __init__(self, queues: Mapping[QueueKey, QueueView], database: Database, log: ReadLog) -> None:
+        self._queues = queues
+        self._database = database
+        self._log = log
+        # The first offset with a message in the log, for a log that begins at an offset.
+        self._lows: dict[QueueKey, tuple[int, int]] = {}
+
+    def __getitem__(self, key: QueueKey) -> DatabaseQueue:
+        log_min, high = self._log.min_offset, self._queues[key].max_offset
+        known = self._lows.get(key)
+        if known is None or known[0] != log_min:
+            known = self._lows[key] = log_min, self._find_low(QueueId(*key), log_min, high)
+        return DatabaseQueue(self._database, QueueId(*key), (min(known[1], high), high), log_min)
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        return iter(self._queues)
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def _find_low(self, queue: QueueId, log_min: int, high: int) -> int:
+        rows = iter_queue_rows(self._database, queue)
+        return next((row.queue_offset for row in rows if row.value.physical_offset >= log_min), high)
+
+
 def open_queues(database: Database, log_min: int) -> dict[QueueKey, DatabaseQueue]:
     """Return the queues of a database by topic and queue id; ``log_min`` is where the log begins."""
     return {queue: DatabaseQueue(database, queue, bounds, log_min) for queue, bounds in read_bounds(database).items()}
@@ -329,7 +357,8 @@ class StoreReader:
     def _get(self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None) -> GetMessageResult:
         """Get from a plain queue, with one read of the log where that is possible."""
         queue = self._queues.simple.get(key)
-        if queue is not None and message_filter is None and offset < (high := queue.max_offset):
+        in_files = queue is not None and message_filter is None and not self._queues.database
+        if in_files and queue is not None and offset < (high := queue.max_offset):
             known = self._known_files(key, high)
             if offset >= known.min_offset and isinstance(known.files, ConsumeQueueFiles):
                 result = GetMessageResult(GetMessageStatus.FOUND, offset, known.min_offset, high)

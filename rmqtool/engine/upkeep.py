@@ -119,7 +119,7 @@ class Upkeep:
         with self._lock:
             dispatched = self._engine.dispatcher.dispatched
             try:
-                self._engine.dispatcher.queues.files.flush(least_pages)
+                self._engine.dispatcher.queues.flush(least_pages)
                 if not least_pages:
                     self._engine.dispatcher.index.flush()
             except WriteFailed as error:

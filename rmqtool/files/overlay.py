@@ -324,6 +324,11 @@ class OverlayFileSystem(WritableFileSystem):
     def shown(self, path: str) -> str:
         return self._base.shown(path)
 
+    def below(self, path: str) -> ReadableFileSystem | None:
+        """Return the file system that has the file ``path`` as it is here; None if it was changed here."""
+        directory, name = split(path)
+        return None if name in self._names.get(directory, {}) else self._base
+
     def close(self) -> None:
         """Drop all changes. The base stays open: it belongs to the caller."""
         self._names.clear()

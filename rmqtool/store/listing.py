@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rmqtool.config import StoreConfig
 from rmqtool.errors import ReadFailed, StoreError
 from rmqtool.files.filesystem import Closable, Entry, Kind, ReadableFileSystem, WritableFileSystem, join
 from rmqtool.formats import layouts, paths
@@ -44,6 +45,17 @@ class Link(NamedTuple):
 
     path: str
     target: str
+
+
+class QueueKinds(NamedTuple):
+    """Where a store has its simple queues. A broker that writes both kinds reads the files."""
+
+    in_files: bool
+    in_rows: bool
+
+
+# Settings are in the last two only if the queues are in RocksDB, too.
+_WITH_QUEUES = frozenset({paths.CONSUME_QUEUE, f"{paths.CONFIG}/topics", f"{paths.CONFIG}/metadata"})
 
 
 class QueueId(NamedTuple):
@@ -115,6 +127,13 @@ class StoreListing:
         """
         own = {file.path for file in self.of_kind(FileKind.ROCKSDB)}
         return sorted(names[0] for names in self.linked.values() if len(names) == 1 and names[0] not in own)
+
+    def queue_kinds(self, config: StoreConfig) -> QueueKinds:
+        """Return where the queues are, as the files tell, or for an empty store the settings."""
+        both = config.rocksdb_cq_double_write_enable
+        in_rows = both or config.store_type != "default" or not _WITH_QUEUES.isdisjoint(self.databases())
+        has_files = any(True for _ in self.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))
+        return QueueKinds(has_files or both or not in_rows, in_rows)
 
     def databases(self) -> list[str]:
         """Return the directories that contain a RocksDB database."""

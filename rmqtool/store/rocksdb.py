@@ -11,15 +11,16 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from shlex import quote
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rmqtool.errors import DatabaseUnopened, OptionalMissing, RowsUnread, WriteFailed
 from rmqtool.files.failures import write_failed
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
-from rmqtool.files.object_storage import is_object_address
+from rmqtool.files.overlay import OverlayFileSystem
+from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats import layouts, paths, rocksdb_rows
 from rmqtool.formats.layouts import RocksDBOffsetValue, RocksDBQueueValue
 from rmqtool.formats.paths import FileKind
@@ -32,6 +33,7 @@ _TABLE_NAME = re.compile(r"[0-9]+\.sst")
 _TEMPORARY = re.compile(r"\S*/rmqtool-rocksdb-[^/\s]+/")
 
 
+_Opened = TypeVar("_Opened")
 _ROOM = "rmqtool opens a temporary copy of the database: free some space there, or set TMPDIR"
 
 
@@ -49,6 +51,14 @@ class Listed(Protocol):
     @property
     def listing(self) -> StoreListing:
         """The listing of its files."""
+
+
+class ListedStore(NamedTuple):
+    """A store as ``open_database`` needs it."""
+
+    root: str
+    filesystem: ReadableFileSystem
+    listing: StoreListing
 
 
 class Database:
@@ -121,11 +131,13 @@ def _unreadable(store: Listed, directory: str, error: Exception) -> RowsUnread:
     table = _TABLE_NAME.search(said)
     file = directory if table is None else f"{directory}/{table[0]}"
     where = os.path.join(store.root, file)
-    return RowsUnread(f"RocksDB cannot read {file}: {said}", file=where, hint=_way_out(store))
+    return RowsUnread(f"RocksDB cannot read {file}: {said}", file=where, hint=_way_out(store, directory))
 
 
-def _way_out(store: Listed) -> str:
+def _way_out(store: Listed, directory: str) -> str:
     """Return a command that works without the database, because the log has the messages of all queues."""
+    if directory == paths.CONSUME_QUEUE:
+        return f"rmqtool repair {quote(store.root)} --apply"
     return f"rmqtool copy {quote(store.root)} {quote(store.root)}.new --salvage"
 
 
@@ -143,52 +155,76 @@ def open_database(store: Listed, directory: str) -> Iterator[Database]:
 
     Raises ``OptionalMissing`` without the extra, ``DatabaseUnopened`` when RocksDB refuses the files.
     """
-    try:
-        from rocksdict import AccessType, Options, Rdict
-    except ImportError:
-        raise OptionalMissing(
-            f"{directory} is a RocksDB database; reading it needs the extra rocksdb",
-            file=directory,
-            hint="pip install 'rmqtool[rocksdb]'",
-        ) from None
-    with _room_for_copy() as copy:
-        _copy_database(store, directory, copy)
-        try:
-            families = Rdict.list_cf(copy)
-            options = {family: Options(raw_mode=True) for family in families}
-            access = AccessType.read_only()
-            opened = Rdict(copy, Options(raw_mode=True), column_families=options, access_type=access)
-        except Exception as error:  # rocksdict raises plain Exception for every error of RocksDB
-            said = f"RocksDB cannot open {directory}: {_TEMPORARY.sub('', str(error))}"
-            raise DatabaseUnopened(said, file=os.path.join(store.root, directory), hint=_way_out(store)) from error
+    rocksdict = import_rocksdict(directory)
+    with room_for_copy() as copy:
+        copy_database(store, directory, copy)
+
+        def open_copy() -> tuple[Any, list[str]]:
+            families = rocksdict.Rdict.list_cf(copy)
+            options = {family: rocksdict.Options(raw_mode=True) for family in families}
+            access = rocksdict.AccessType.read_only()
+            return rocksdict.Rdict(copy, rocksdict.Options(raw_mode=True), options, access), families
+
+        opened, families = opened_copy(store, directory, open_copy)
         try:
             yield Database(opened, families, directory, store)
         finally:
             opened.close()
 
 
-def _room_for_copy() -> tempfile.TemporaryDirectory[str]:
+def import_rocksdict(directory: str) -> Any:
+    """Return the module of the extra ``rocksdb``; raise ``OptionalMissing`` without it."""
+    try:
+        import rocksdict
+    except ImportError:
+        raise OptionalMissing(
+            f"{directory} is a RocksDB database; opening it needs the extra rocksdb",
+            file=directory,
+            hint="pip install 'rmqtool[rocksdb]'",
+        ) from None
+    return rocksdict
+
+
+def opened_copy(store: Listed, directory: str, open_copy: Callable[[], _Opened]) -> _Opened:
+    """Return what ``open_copy`` returns; raise ``DatabaseUnopened`` if RocksDB refuses the files."""
+    try:
+        return open_copy()
+    except Exception as error:  # rocksdict raises plain Exception for every error of RocksDB
+        said = f"RocksDB cannot open {directory}: {_TEMPORARY.sub('', str(error))}"
+        where = os.path.join(store.root, directory)
+        raise DatabaseUnopened(said, file=where, hint=_way_out(store, directory)) from error
+
+
+def room_for_copy() -> tempfile.TemporaryDirectory[str]:
+    """Make the temporary directory of a copy."""
     try:
         return tempfile.TemporaryDirectory(prefix="rmqtool-rocksdb-")
     except OSError as error:
         raise WriteFailed(f"no temporary directory can be made: {error.strerror}", hint=_ROOM) from error
 
 
-def _copy_database(store: Listed, directory: str, target: str) -> None:
-    source = (
-        None
-        if "://" in store.root and is_object_address(store.root)
-        else os.path.join(os.path.abspath(store.root), directory)
-    )
+def copy_database(store: Listed, directory: str, target: str) -> None:
+    """Copy a database to a directory of this machine; table files become links."""
     for file in store.listing.of_kind(FileKind.ROCKSDB):
         name = file.what.name or ""
         if file.what.owner != directory or "/" in name:
             continue
-        if source is not None and name.endswith(_TABLE_SUFFIX):
-            os.symlink(os.path.join(source, name), os.path.join(target, name))
+        table = _find_real(store.filesystem, file.path) if name.endswith(_TABLE_SUFFIX) else None
+        if table is not None:
+            os.symlink(table, os.path.join(target, name))
         else:
             with store.filesystem.open_read(file.path) as opened:
                 _copy_file(opened, file.size, os.path.join(target, name))
+
+
+def _find_real(files: ReadableFileSystem, path: str) -> str | None:
+    """Return the path of a file on this machine; None if a file system in memory has its bytes."""
+    while isinstance(files, OverlayFileSystem):
+        below = files.below(path)
+        if below is None:
+            return None
+        files = below
+    return os.path.join(os.path.abspath(files.root), path) if isinstance(files, PosixReadableFileSystem) else None
 
 
 def _copy_file(source: ReadableFile, size: int, target: str) -> None:

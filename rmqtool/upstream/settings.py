@@ -148,7 +148,8 @@ def as_new_store(config: StoreConfig, root: str) -> StoreConfig:
 
 def assumed_settings(config: StoreConfig, created: Iterable[str]) -> dict[str, object]:
     """Return, by name, the sizes that are mere defaults although the start creates files of that kind."""
-    directories = {path.partition("/")[0] for path in created}
+    kinds = ((path, paths.classify(path, ()).kind) for path in created)
+    directories = {path.partition("/")[0] for path, kind in kinds if kind is not FileKind.ROCKSDB}
     sizes = {
         _QUEUE_SIZE: (paths.CONSUME_QUEUE, config.mapped_file_size_consume_queue),
         _SLOTS: (paths.INDEX, config.max_hash_slot_num),

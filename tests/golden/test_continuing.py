@@ -19,8 +19,8 @@ from tests.support.stores import STORES, left_alone, truth
 
 # Units that lead to no record of theirs stand in its queues.
 REFUSED = ("49-ghost",)
-# Their own brokers alone: the log is a group's, or the queues are in RocksDB, too or alone.
-FOREIGN = {"49-dledger": "DLedger", "53-rocksdb": "RocksDB", "54-rocksone": "RocksDB", "54-combine": "RocksDB"}
+# Its own group alone: the log is a DLedger log.
+FOREIGN = {"49-dledger": "DLedger"}
 CLEAN = [name for name in STORES if truth(name)["clean_shutdown"] and name not in FOREIGN and name not in REFUSED]
 # Messages to these get there on ways of their own.
 _SPECIAL = (SCHEDULE_TOPIC, TIMER_TOPIC)

@@ -1,20 +1,17 @@
-"""Compares all queues of a store with the log: simple queues, batch queues, and queues in RocksDB.
+"""Compares the queues in files of a store with the log: simple queues and batch queues.
 
 Some entries after the last record of a queue belong to lost or removed messages, and keep their queue offsets. Others
 are damage, or left over from a log that lost its end. Those are overwritten with zeros, so that no later start finds
 them. upstream: ConsumeQueue.truncateDirtyLogicFiles moves a position, and a later start finds the entries again.
 
 Entries of batch queues have their own queue offsets and are back to back. upstream: BatchConsumeQueue.recover.
-
-Queues in RocksDB are only read: their own broker writes them. It dispatches everything after the last record that is in
-its queues. Any other difference is reported. upstream: RocksDBConsumeQueueStore.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from rmqtool.config import StoreConfig
 from rmqtool.engine.consume_queue import DerivedFiles, DerivedQueue, QueueSizes
@@ -23,7 +20,7 @@ from rmqtool.engine.message import QueueKey
 from rmqtool.engine.recovery.places import BeforeWrite
 from rmqtool.engine.recovery.queue_pass import Evidence, QueueCheck, Write
 from rmqtool.engine.recovery.report import Misfit, RecoveryReport
-from rmqtool.files.filesystem import ReadableFileSystem, join
+from rmqtool.files.filesystem import join
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import layouts
@@ -31,11 +28,9 @@ from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, FILLER_UNIT, UNIT_SIZE, is_written
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
-from rmqtool.formats.paths import CONSUME_QUEUE, FileKind, segment_directory, segment_name
-from rmqtool.formats.topics import SCHEDULE_TOPIC
+from rmqtool.formats.paths import FileKind, segment_directory, segment_name
 from rmqtool.store.listing import QueueId, StoreListing
 from rmqtool.store.queues import BatchQueueFiles
-from rmqtool.store.rocksdb import Database, iter_bound_rows, iter_queue_rows
 from rmqtool.store.segments import Segment, usual_size
 
 if TYPE_CHECKING:
@@ -173,90 +168,6 @@ def _are_alike(one: BatchConsumeQueueUnit, other: BatchConsumeQueueUnit) -> bool
     from rmqtool.audit.queues import BATCH_FIELDS
 
     return all(getattr(one, name) == getattr(other, name) for name in BATCH_FIELDS)
-
-
-class ListedStore(NamedTuple):
-    """A store as ``open_database`` needs it."""
-
-    root: str
-    filesystem: ReadableFileSystem
-    listing: StoreListing
-
-
-class DatabaseQueuesCheck:
-    """Compares the rows of all queues in RocksDB with the log while it is read; writes nothing."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._bounds = _last_places(database)
-        self._dispatched = max(self._bounds.values(), default=-1)
-        # Messages that a broker dispatches at its next start: count, and place of the first.
-        self._waiting: list[int] = [0, -1]
-        self._misfits: list[Misfit] = []
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether a broker has messages to dispatch."""
-        return self._waiting[0] > 0
-
-    def take(self, batch: Batch) -> None:
-        """Compare the records of one batch with their rows."""
-        from rmqtool.columns.queues import runs_of
-
-        for run in runs_of(batch.entries):
-            self._take_run(run)
-
-    def _take_run(self, run: QueueRun) -> None:
-        """Compare records of one queue with their rows. Those after the last record with a row wait for the broker."""
-        offsets, units = run.queue_offsets.tolist(), run.units.tolist()
-        key = (run.topic, run.queue_id)
-        # The tags code of a delayed message depends on a setting that is not in the store.
-        is_delayed = run.topic == SCHEDULE_TOPIC
-        rows = dict(self._rows(key, offsets[0], max(offsets))) if offsets else {}
-        for offset, unit in zip(offsets, units, strict=True):
-            found = rows.get(offset)
-            if found == ConsumeQueueUnit(*unit) or (found is not None and found[:2] == unit[:2] and is_delayed):
-                continue
-            if unit[0] > self._dispatched:
-                self._waiting = [self._waiting[0] + 1, self._waiting[1] if self._waiting[0] else unit[0]]
-                continue
-            reason = "its queue in RocksDB has no row for it"
-            if found is not None:
-                reason = f"its row in RocksDB points to {found.physical_offset} ({found.size} bytes)"
-                if found[:2] == unit[:2]:
-                    reason = f"its row in RocksDB has the tags code {found.tags_code}, not {unit[2]}"
-            self._misfits.append(Misfit(unit[0], *key, offset, reason))
-
-    def _rows(self, queue: QueueKey, first: int, last: int) -> Iterator[tuple[int, ConsumeQueueUnit]]:
-        for row in iter_queue_rows(self._database, QueueId(*queue), first):
-            if row.queue_offset > last:
-                return
-            yield row.queue_offset, ConsumeQueueUnit(*row.value[:3])
-
-    def finish(self, report: RecoveryReport, log_end: int) -> None:
-        """Report rows past the end of the log, messages that wait for the broker, and rows that differ from records."""
-        for (topic, queue_id), place in sorted(self._bounds.items()):
-            if place >= log_end:
-                text = (
-                    f"the last row points to {place}, but the log ends at {log_end}; only its broker can cut the queue"
-                )
-                at = Place(CONSUME_QUEUE, None, None, topic, queue_id)
-                report.findings.append(new_finding("CQ-AHEAD", text, at))
-        count, first = self._waiting
-        if count:
-            text = f"{counted(count, 'message has', 'messages have')} no row yet, from {first} on"
-            text += "; the broker adds them at its next start"
-            report.findings.append(new_finding("CQ-MISSING", text, Place(CONSUME_QUEUE), messages=count))
-        for misfit in self._misfits:
-            at = Place(CONSUME_QUEUE, None, None, misfit.topic, misfit.queue_id)
-            text = f"queue offset {misfit.queue_offset}, log {misfit.physical_offset}: {misfit.reason}"
-            report.findings.append(new_finding("CQ-WRONG", text, at))
-        report.misfits += self._misfits
-
-
-def _last_places(database: Database) -> dict[QueueKey, int]:
-    """Return the physical offset of each queue's last message, by the database."""
-    return {queue: offset.physical_offset for queue, bound, offset in iter_bound_rows(database) if bound == "max"}
 
 
 class QueuesCheck:

@@ -10,8 +10,9 @@ and the next crash trusts it again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from rmqtool.config import Version
@@ -29,8 +30,10 @@ from rmqtool.engine.recovery.places import (
     restore_segment_sizes,
     segment_size_of,
 )
-from rmqtool.engine.recovery.queues import DatabaseQueuesCheck, ListedStore, QueuesCheck
+from rmqtool.engine.recovery.queues import QueuesCheck
 from rmqtool.engine.recovery.report import RecoveryReport
+from rmqtool.engine.recovery.rows import RowQueuesCheck
+from rmqtool.engine.row_queues import QueueRows
 from rmqtool.errors import OptionalMissing, ReadFailed, Refused
 from rmqtool.files.failures import require_room
 from rmqtool.files.filesystem import Kind, ReadableFileSystem, WritableFileSystem, split
@@ -45,7 +48,7 @@ from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.config_files import read_batch_topics
 from rmqtool.store.index_files import Geometry, read_header
 from rmqtool.store.listing import StoreListing, list_store, lock_store
-from rmqtool.store.rocksdb import has_rows, open_database
+from rmqtool.store.rocksdb import ListedStore, has_rows
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
 if TYPE_CHECKING:
@@ -192,8 +195,8 @@ class _Recovery:
         self._dledger = frozenset(segment.path for segment in entries)
         derived = DerivedFiles(self.files)
         try:
-            with self._database(listing) as database:
-                self._compare(listing, log, derived, database)
+            with self._rows(listing) as rows:
+                self._compare(listing, log, derived, rows)
         finally:
             derived.close()
             log.close()
@@ -257,43 +260,40 @@ class _Recovery:
         return LogReading(wanted, self._dledger)
 
     @contextmanager
-    def _database(self, listing: StoreListing) -> Iterator[DatabaseQueuesCheck | None]:
-        """Give the comparison of the queues in RocksDB, or None. If they cannot be opened, that is reported."""
-        store = ListedStore(self.files.shown(""), self.files, listing)
-        if paths.CONSUME_QUEUE not in listing.databases() or not has_rows(store, paths.CONSUME_QUEUE):
+    def _rows(self, listing: StoreListing) -> Iterator[QueueRows | None]:
+        """Give the queues in RocksDB, or None. If RocksDB cannot read them, they are built again from the log."""
+        if not listing.queue_kinds(self.config).in_rows:
             yield None
             return
+        store = ListedStore(self.files.shown("").rstrip("/"), self.files, listing)
         with ExitStack() as stack:
-            check = None
+            rows = None
             try:
-                database = stack.enter_context(open_database(store, paths.CONSUME_QUEUE))
-                check = DatabaseQueuesCheck(database)
+                rows = stack.enter_context(closing(QueueRows(store)))
+                rows.prove()
             except OptionalMissing as error:
                 self.report.missing = error
             except ReadFailed as error:
-                self.report.findings.append(new_finding("RX-OPEN", error.message, Place(paths.CONSUME_QUEUE)))
-            yield check
-
-    def _has_file_queues(self, listing: StoreListing) -> bool:
-        """Return whether there are queues in files, as with all brokers but those that have them in RocksDB alone."""
-        if any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
-            return True
-        in_database = paths.CONSUME_QUEUE in listing.databases() or self.config.store_type != "default"
-        return not in_database or self.config.rocksdb_cq_double_write_enable
+                name = os.path.basename(error.file or paths.CONSUME_QUEUE)
+                text = f"RocksDB cannot read {name}; all rows are written again, from the log"
+                self.report.findings.append(new_finding("RX-OPEN", text, Place(paths.CONSUME_QUEUE)))
+                rows = stack.enter_context(closing(QueueRows(store, fresh=True)))
+            yield rows
 
     def _compare(
         self,
         listing: StoreListing,
         log: SegmentQueue,
         derived: DerivedFiles,
-        database: DatabaseQueuesCheck | None,
+        rows: QueueRows | None,
     ) -> None:
         """Read the log, and repair queues, index and checkpoint."""
         from rmqtool.audit.log_pass import LogPass
 
         report, source = self.report, self._source(listing)
         reading = LogPass(log, self.setup.clock.now(), source, self.advance)
-        has_queues = self._has_file_queues(listing)
+        has_queues = listing.queue_kinds(self.config).in_files
+        database = None if rows is None else RowQueuesCheck(rows, reading)
         topics = source.wanted.batch_topics
         queues = QueuesCheck(listing, derived, self.config, reading, self._before_write, topics)
         index = self._index(listing, log, has_tags=source.wanted.rules.tag_entries)
@@ -305,20 +305,22 @@ class _Recovery:
             if index is not None:
                 index[0].take(batch)
         tail = reading.tail()
-        self._refuse_without_records(reading, queues)
+        self._refuse_without_records(reading, queues, database)
         report.findings += [_finding_of(damage) for damage in reading.damage.spans]
         if index is not None:
             self._finish_index(*index, reading, LogPass(log, self.setup.clock.now(), source))
-        was_cut = self._cut(log, tail, queues.has_unit_at(tail.offset))
+        is_known = queues.has_unit_at(tail.offset) or (database is not None and database.has_row_at(tail.offset))
+        was_cut = self._cut(log, tail, is_known)
         # Entries may point to bytes that a broker cut off. If there are no such bytes, the log has lost its end.
         left = None if was_cut or report.abnormal else tail.stale
         if has_queues:
             queues.finish(report, tail.offset, left)
         has_lost_end = left is None and any(finding.code == "CQ-AHEAD" for finding in report.findings)
-        if database is not None:
+        if rows is not None and database is not None:
             database.finish(report, tail.offset)
-        # The mark stays: only after a crash does the broker complete queues that we cannot write.
-        self._stays_open = not has_queues and report.abnormal and (database is None or database.is_behind)
+            rows.publish(self.files, self._before_write)
+        # The mark stays: only after a crash does a broker complete queues that cannot be written here.
+        self._stays_open = report.missing is not None and report.abnormal
         derived.flush()
         is_abnormal = report.abnormal or has_lost_end
         heal_checkpoint(
@@ -378,9 +380,11 @@ class _Recovery:
             text = f"{some} in no index file: a broker's recovery left {them} out"
             self.report.findings.append(new_finding("IX-MISSING", text, Place(INDEX), keys=check.left_out))
 
-    def _refuse_without_records(self, reading: LogPass, queues: QueuesCheck) -> None:
+    def _refuse_without_records(self, reading: LogPass, queues: QueuesCheck, rows: RowQueuesCheck | None) -> None:
         """Refuse a log without a valid record if queues have entries: it is not the log of these queues."""
-        if not reading.records and queues.have_units_since(reading.log.min_offset):
+        begin = reading.log.min_offset
+        have_entries = queues.have_units_since(begin) or (rows is not None and rows.have_rows_since(begin))
+        if not reading.records and have_entries:
             raise Refused(
                 "no record of the commit log is valid, but queues exist: they would be emptied",
                 file=self.files.shown(""),
