@@ -235,6 +235,9 @@ class QueueBytes(Protocol):
     def read(self, position: int, length: int) -> bytes:
         """Return entries; fewer at the end of a file."""
 
+    def clear(self, begin: int, end: int) -> None:
+        """Remove the entries of a range at the end of the queue."""
+
     def remove(self, base: int) -> None:
         """Remove the file that begins at a position."""
 
@@ -258,6 +261,11 @@ class BothKinds(NamedTuple):
     def read(self, position: int, length: int) -> bytes:
         """Return entries of the files."""
         return self.files.read(position, length)
+
+    def clear(self, begin: int, end: int) -> None:
+        """Remove the entries of a range at the end of both."""
+        self.files.clear(begin, end)
+        self.rows.clear(begin, end)
 
     def remove(self, base: int) -> None:
         """Remove the file that begins at a position."""
@@ -586,16 +594,18 @@ class ConsumeQueues:
     def take_back(self, physical_offset: int) -> bool:
         """Remove the entries of messages at ``physical_offset`` and after it, which an unfinished pass added.
 
-        Returns False, with nothing done, for queues with an extension, batch queues and queues in RocksDB: only a
-        recovery finds their ends again.
+        Returns False, with nothing done, for queues with an extension and batch queues: only a recovery finds their
+        ends again.
         """
         touched = [queue for queue in self._touched.values() if isinstance(queue, ConsumeQueue) and queue.ext is None]
-        if len(touched) < len(self._touched) or self.rows is not None:
+        if len(touched) < len(self._touched):
             return False
         for queue in touched:
             queue.take_back(physical_offset)
         self._touched.clear()
         self.files.flush()
+        if self.rows is not None:
+            self.rows.cut(physical_offset)
         return True
 
     def flush(self, least_pages: int = 0) -> None:

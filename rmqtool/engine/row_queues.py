@@ -122,6 +122,11 @@ class QueueRows:
             row_key = encode_bound_key(BoundRowKey(key[0], bound, key[1]))
             self._pending[row_key] = Row(_BOUNDS, row_key, None)
 
+    def cut(self, physical_offset: int) -> None:
+        """Write the removal of entries; the log now ends at a physical offset."""
+        self._end = min(self._end, physical_offset)
+        self.write_pending()
+
     def put_checkpoint(self, end: int) -> None:
         """Set the physical offset up to which the log is dispatched."""
         self._end = end
@@ -185,6 +190,17 @@ class RowFiles:
             found += [FILLER_UNIT] * missing
             found.append(_UNIT.packer.pack(*row.value[:3]))
         return b"".join(found)
+
+    def clear(self, begin: int, end: int) -> None:
+        """Remove the entries of a range at the end of the queue."""
+        first = begin // UNIT_SIZE
+        for queue_offset in range(first, end // UNIT_SIZE):
+            self._rows.remove(self._key, queue_offset)
+        last = self._rows.read(self._key, first - 1, 1) if first else []
+        if last and last[0].queue_offset == first - 1:
+            self._rows.put_end(self._key, first, last[0].value.physical_offset)
+        else:
+            self._rows.remove_bounds(self._key)
 
     def remove(self, base: int) -> None:
         """Remove nothing: rows of removed messages stay until a broker compacts the database."""
