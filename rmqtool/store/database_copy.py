@@ -123,8 +123,12 @@ class DatabaseCopy:
         for name in self.rows.families:
             family = self._opened.get_column_family(name)
             family.flush()
-            if int(family.property_value("rocksdb.num-files-at-level0") or 0) > _MOST_TABLES:
+            if self.count_unmerged(name) > _MOST_TABLES:
                 family.compact_range(None, None)
+
+    def count_unmerged(self, name: str) -> int:
+        """Return the number of tables of a family that were flushed and are not merged."""
+        return int(self._opened.get_column_family(name).property_value("rocksdb.num-files-at-level0") or 0)
 
     def _call(self, work: Callable[[], object]) -> None:
         try:

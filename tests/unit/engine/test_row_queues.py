@@ -1,0 +1,145 @@
+"""Queues in RocksDB as the engine writes them: what is in the store when a publication stops anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.engine.consume_queue import ConsumeQueue
+from rmqtool.engine.row_queues import QueueRows, RowFiles
+from rmqtool.errors import WriteFailed
+from rmqtool.files.posix_write import PosixWritableFile, PosixWritableFileSystem
+from rmqtool.formats.layouts import ConsumeQueueUnit
+from rmqtool.store.listing import list_store
+from rmqtool.store.rocksdb import ListedStore, open_database, read_bounds
+
+pytest.importorskip("rocksdict")
+KEY = ("Orders", 0)
+
+
+class Stopping(PosixWritableFileSystem):
+    """Files of which the call with a number fails, and all after it."""
+
+    def __init__(self, root: str, fails_at: int) -> None:
+        super().__init__(root)
+        self.left = fails_at
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            raise WriteFailed("the process ends here")
+
+    def create(self, path: str, size: int = 0) -> PosixWritableFile:
+        self._count()
+        return super().create(path, size)
+
+    def open_write(self, path: str) -> PosixWritableFile:
+        self._count()
+        return super().open_write(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._count()
+        super().unlink(path)
+
+    def fsync_dir(self, path: str = "") -> None:
+        self._count()
+        super().fsync_dir(path)
+
+
+def listed(root: Path) -> ListedStore:
+    files = PosixWritableFileSystem(str(root))
+    return ListedStore(str(root), files, list_store(files, ()))
+
+
+def bounds(root: Path) -> tuple[int, int] | None:
+    with open_database(listed(root), "consumequeue") as database:
+        return read_bounds(database).get(KEY)  # type: ignore[call-overload, no-any-return]
+
+
+def put(rows: QueueRows, first: int, count: int) -> None:
+    queue = ConsumeQueue(KEY, RowFiles(rows, KEY), first, first * 100 if first else -1)
+    for number in range(first, first + count):
+        rows.store_times[number * 100] = 1_700_000_000_000 + number
+        queue.put(ConsumeQueueUnit(number * 100, 100, 7), number)
+    queue.write_pending()
+    rows.write_pending()
+
+
+def made(root: Path) -> None:
+    rows = QueueRows(listed(root))
+    put(rows, 0, 3)
+    rows.publish(PosixWritableFileSystem(str(root)))
+    rows.close()
+
+
+def test_rows_are_as_a_broker_writes_them(tmp_path: Path) -> None:
+    made(tmp_path)
+    with open_database(listed(tmp_path), "consumequeue") as database:
+        assert dict(database.iter_rows("default")) == {
+            bytes.fromhex(f"00000006014f7264657273010000000001{number:016x}"): bytes.fromhex(
+                f"{number * 100:016x}00000064{7:016x}{1_700_000_000_000 + number:016x}"
+            )
+            for number in range(3)
+        }
+        assert dict(database.iter_rows("offset")) == {
+            bytes.fromhex("00000006014f7264657273016d61780100000000"): bytes.fromhex(f"{200:016x}{2:016x}"),
+            b"\0\0\0\x10\x01CHECKPOINT_TOPIC\x01max\x01\0\0\0\0": bytes.fromhex(f"{300:016x}"),
+        }
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_publication_that_stops_anywhere_leaves_the_old_rows_or_the_new_ones(tmp_path: Path, fresh: bool) -> None:
+    """A database that is built again has no rows until it is whole; a broker then builds it from the log."""
+    seen = set()
+    for fails_at in range(1, 60, 2):
+        root = tmp_path / str(fails_at)
+        root.mkdir()
+        made(root)
+        rows = QueueRows(listed(root), fresh=fresh)
+        put(rows, 0 if fresh else 3, 5)
+        files = Stopping(str(root), fails_at)
+        try:
+            rows.publish(files)
+        except WriteFailed:
+            is_there = (root / "consumequeue/CURRENT").exists()
+            seen.add(bounds(root) if is_there else None)
+        else:
+            assert bounds(root) == (0, 5 if fresh else 8)
+            break
+        finally:
+            rows.close()
+    else:
+        pytest.fail("a publication takes more calls than that")
+    assert fails_at > 8
+    assert seen <= ({(0, 3), None, (0, 5)} if fresh else {(0, 3), (0, 8)})
+
+
+def test_entries_are_taken_back(tmp_path: Path) -> None:
+    rows = QueueRows(listed(tmp_path))
+    put(rows, 0, 6)
+    queue = ConsumeQueue(KEY, RowFiles(rows, KEY), 6, 600)
+    queue.take_back(400)
+    rows.cut(400)
+    assert (queue.next_offset, queue.max_physic_offset, rows.read_checkpoint()) == (4, 400, 400)
+    assert [row.queue_offset for row in rows.read(KEY, 0, 10)] == [0, 1, 2, 3]
+    assert dict(rows.iter_ends())[KEY].max_offset == 4  # type: ignore[index]
+    rows.close()
+
+
+def test_a_broker_finds_few_tables_to_merge(tmp_path: Path) -> None:
+    """It stops its writes while a family has ten tables that are not merged."""
+    for first in range(0, 20, 2):
+        rows = QueueRows(listed(tmp_path))
+        put(rows, first, 2)
+        rows.publish(PosixWritableFileSystem(str(tmp_path)))
+        rows.close()
+    assert bounds(tmp_path) == (0, 20)
+    rows = QueueRows(listed(tmp_path))
+    unmerged = [rows.copy.count_unmerged(family) for family in ("default", "offset")]
+    assert all(0 < count <= 7 for count in unmerged), unmerged
+    rows.close()
