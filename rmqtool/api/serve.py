@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from rmqtool.api.shapes import Ready
     from rmqtool.broker.traffic import Traffic
+    from rmqtool.config import StoreConfig
     from rmqtool.server.lifecycle import Lifecycle
+    from rmqtool.store.open import Store as OpenStore
 
 # The addresses that clients use by default.
 NAMES, BROKER = "127.0.0.1:9876", "127.0.0.1:10911"
@@ -47,11 +50,15 @@ Event = Mapping[str, Any]
 class How(TypedDict, total=False):
     """How a store is served.
 
-    ``memory``: a store of its own that goes with the server. ``listen`` and ``names`` are the addresses of broker and
-    name server, port 0 a free one; ``advertise`` is what routes give instead. ``duration`` ("10m") ends it by itself.
+    ``memory``: a store of its own that goes with the server. ``read_only``: nothing reaches the store's disk; the
+    progress of groups is kept in the directory ``state``, by default beside the store. ``listen`` and ``names`` are the
+    addresses of broker and name server, port 0 a free one; ``advertise`` is what routes give instead. ``duration``
+    ("10m") ends it by itself.
     """
 
     memory: bool
+    read_only: bool
+    state: str | None
     listen: str | None
     names: str | None
     advertise: str | None
@@ -195,6 +202,7 @@ async def _run(running: Lifecycle, served: Served, watcher: Watcher, command: st
         loop.add_signal_handler(number, end, status)
     await running.start(_Told(watcher.told))
     watcher.told(served.as_json())
+    running.tell_damage()
     if watcher.watch is not None:
         _look(running, watcher.watch, loop)
     if seconds is not None:
@@ -241,23 +249,42 @@ async def _program(command: str, served: Served, end: Callable[[int], None]) -> 
 @contextmanager
 def _opened(place: Place | None, how: How) -> Iterator[tuple[Lifecycle, Served]]:
     """Take the ports, then the store; give both back at the end."""
-    from rmqtool.server.lifecycle import Lifecycle
+    from rmqtool.server.lifecycle import Aside, Lifecycle
     from rmqtool.server.sockets import listen, parse_listen
 
-    if how.get("memory") and place is not None:
-        raise UsageError("--memory serves a store of its own", hint="leave out STORE, or --memory")
+    _require_fitting(place, how)
     names = parse_listen(how.get("names") or NAMES, "--names", int(NAMES.rpartition(":")[2]))
     broker = parse_listen(how.get("listen") or BROKER, "--listen", int(BROKER.rpartition(":")[2]))
     sockets = listen(names, broker)
     try:
         with _rooted(place, how) as (root, config):
-            running = Lifecycle(root, config, sockets, how.get("advertise")).open()
+            aside = Aside(partial(_reopened, place), how.get("state")) if how.get("read_only") and place else None
+            running = Lifecycle(root, config, sockets, how.get("advertise"), aside).open()
             with running:
                 served = _served(running, None if how.get("memory") else root)
                 with _owned(served):
                     yield running, served
     finally:
         sockets.close()
+
+
+def _require_fitting(place: Place | None, how: How) -> None:
+    if how.get("memory") and place is not None:
+        raise UsageError("--memory serves a store of its own", hint="leave out STORE, or --memory")
+    if how.get("memory") and how.get("read_only"):
+        raise UsageError("--memory and --read-only exclude each other", hint="a new store has nothing to read")
+    if how.get("state") is not None and not how.get("read_only"):
+        raise UsageError("--state needs --read-only", hint="a store that is written keeps its progress itself")
+
+
+def _reopened(place: Place) -> OpenStore:
+    """Open a store for reading, with the settings of a server."""
+    store = store_of(place).reopen()
+    return replace(store, config=_usual(store.config))
+
+
+def _usual(config: StoreConfig) -> StoreConfig:
+    return config.with_assignments([f"{name}={value}" for name, value in _USUAL.items() if name not in config.origins])
 
 
 def _served(running: Lifecycle, root: str | None) -> Served:
@@ -269,6 +296,7 @@ def _served(running: Lifecycle, root: str | None) -> Served:
         config.broker_name,
         config.broker_cluster_name,
         root,
+        read_only=running.broker.read_only,
         recovered=running.recovered,
     )
 
@@ -302,8 +330,7 @@ def _rooted(place: Place | None, how: How) -> Iterator[tuple[str, Any]]:
         except StoreError as error:
             hint = f"a new store: rmqtool init {quote(store.path)}; one for tests: rmqtool serve --memory"
             raise StoreError(error.message, file=error.file, hint=hint) from error
-        stated = [f"{name}={value}" for name, value in _USUAL.items() if name not in config.origins]
-        yield root, config.with_assignments(stated)
+        yield root, _usual(config)
         return
     from rmqtool.api.init import init
 

@@ -57,8 +57,12 @@ class Counts:
 class Broker:
     """The broker of one store. ``address`` is the one that clients dial."""
 
-    def __init__(self, store: MessageStore, address: Host, chance: Random | None = None) -> None:
+    def __init__(
+        self, store: MessageStore, address: Host, chance: Random | None = None, *, read_only: bool = False
+    ) -> None:
         config = store.setup.config
+        # Producers and changes of topics are refused; consumers are served as usual.
+        self.read_only = read_only
         self.store = store
         self.config = config
         self.version = config.version.value
@@ -81,6 +85,15 @@ class Broker:
         self.topics.add_own(self.config)
         self.groups.add_own()
 
+    def offer_all(self) -> None:
+        """Let consumers read every queue of the store, also those of topics that the table does not have."""
+        counts: dict[str, int] = {}
+        for queue in self.store.queues():
+            topic, queue_id = queue.key
+            counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        for topic, queues in counts.items():
+            self.topics.offer(topic, queues)
+
     def sample(self) -> Sample:
         """Return the totals since the start."""
         now = self.store.setup.clock.now()
@@ -90,7 +103,7 @@ class Broker:
     def takes_puts(self) -> bool:
         """Whether the store accepts messages now."""
         condition = self.store.condition()
-        return condition.failure is None and not condition.flags & _TAKES_NO_PUTS
+        return not self.read_only and condition.failure is None and not condition.flags & _TAKES_NO_PUTS
 
     @property
     def offset_requests(self) -> OffsetRequests:

@@ -152,6 +152,15 @@ class TopicConfigs:
             made = {"readQueueNums": queues, "writeQueueNums": queues, "perm": perm}
             self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **made))
 
+    def offer(self, topic: str, queues: int) -> None:
+        """Let consumers read so many queues of a topic, also one that is missing or may not be read."""
+        config = self.table.get(topic)
+        if config is None:
+            self.ensure(topic, queues, PERM_READ)
+        elif int(config["readQueueNums"]) < queues or not int(config["perm"]) & PERM_READ:
+            reads = max(int(config["readQueueNums"]), queues)
+            self._set(topic, {**config, "readQueueNums": reads, "perm": int(config["perm"]) | PERM_READ})
+
     def encode(self) -> bytes:
         """Return the bytes of ``topics.json``."""
         value = {**self._value, "topicConfigTable": self.table}

@@ -441,6 +441,8 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
     )),
     ('serve', 'Serve a store to RocketMQ clients.', ('store',), (
         (('--memory',), 'Serve a new store that is deleted at the end; leave out STORE.', ''),
+        (('--read-only',), 'Write nothing into STORE: refuse producers, serve consumers.', ''),
+        (('--state',), 'With --read-only: keep progress here; default: STORE-rmqtool-state.', 'file'),
         (('--listen',), 'Address of the broker: 127.0.0.1:10911; port 0 is a free one.', 'any'),
         (('--names',), 'Address of the name server: 127.0.0.1:9876.', 'any'),
         (('--advertise',), 'Address that clients get for the broker.', 'any'),

@@ -24,6 +24,15 @@ class Way:
     memory: Annotated[
         bool, typer.Option("--memory", help="Serve a new store that is deleted at the end; leave out STORE.")
     ] = False
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Write nothing into STORE: refuse producers, serve consumers.")
+    ] = False
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state", metavar="DIR", help="With --read-only: keep progress here; default: STORE-rmqtool-state."
+        ),
+    ] = None
     listen: Annotated[
         str | None,
         typer.Option(
@@ -58,8 +67,9 @@ def serve(
     Clients of 4.x and 5.x connect to the name server's address. While it runs, this command holds the lock of the
     store; SIGTERM or Ctrl-C ends it and closes the store. With --memory the store is new, and deleted at the end. With
     --exec the ports are free ones, and the command finds the name server in NAMESRV_ADDR and ROCKETMQ_NAMESRV.
-    A terminal shows clients, topics, rates and lag. `produce`, `consume`, `topic` and `group` on a store that is served
-    go through its server.
+    With --read-only nothing reaches the disk of the store. Consumers get what can be read. Their progress is kept in
+    another directory. A terminal shows clients, topics, rates and lag. `produce`, `consume`, `topic` and `group` on a
+    store that is served go through its server.
     """
     from rmqtool.api.serve import run_server
 
@@ -94,7 +104,8 @@ def _line(event: Mapping[str, Any]) -> str:
     if event.get("ready"):
         served = "a store in memory" if event["store"] is None else event["store"]
         recovered = ", recovered" if event["recovered"] else ""
-        return f"serving {served}{recovered}: name server {event['names']}, broker {event['broker']}"
+        only = " read-only" if event["readOnly"] else ""
+        return f"serving {served}{only}{recovered}: name server {event['names']}, broker {event['broker']}"
     kind = event["event"]
     if kind == "client":
         return f"client {event['client']} has come ({event['language']}, version {event['version']})"
@@ -102,4 +113,7 @@ def _line(event: Mapping[str, Any]) -> str:
         return f"client {event['client']} is gone"
     if kind == "refused":
         return f"client {event['client']} was disconnected: {event['reason']}"
+    if kind == "damage":
+        place = f"{event['file']} at {event['offset']}, {event['length']} bytes"
+        return f"damage in {place}: {event['message']} ({event['code']}); consumers get what follows"
     return f"{kind}: {event['message']}"

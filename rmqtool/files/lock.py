@@ -48,15 +48,18 @@ os.register_at_fork(after_in_child=_held.renew)
 
 
 class StoreLock(Closable):
-    """The lock on an open file. It owns the descriptor, and closes it if the lock cannot be taken."""
+    """The lock on an open file. It owns the descriptor, and closes it if the lock cannot be taken.
 
-    def __init__(self, descriptor: int, file: str) -> None:
+    A ``shared`` lock only keeps writers away, and several processes may have it.
+    """
+
+    def __init__(self, descriptor: int, file: str, *, shared: bool = False) -> None:
         self._descriptor = descriptor
         self._process = os.getpid()
         self._key = _key(descriptor)
         with _held.guard:
             try:
-                _take(descriptor, file)
+                _take(descriptor, file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             except BaseException:
                 close_descriptor(descriptor)
                 raise
@@ -106,11 +109,11 @@ def write_content(file: WritableFile) -> None:
         file.fdatasync()
 
 
-def _take(descriptor: int, file: str) -> None:
+def _take(descriptor: int, file: str, kind: int) -> None:
     if _key(descriptor) in _held.waiting:
         raise _in_use(file, os.getpid())
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LENGTH, _START)
+        fcntl.lockf(descriptor, kind | fcntl.LOCK_NB, _LENGTH, _START)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             raise _in_use(file, probe(descriptor, file).pid) from error

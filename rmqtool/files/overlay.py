@@ -249,7 +249,7 @@ class Change:
 
 
 @dataclass(eq=False, slots=True)
-class _Node:
+class Node:
     """A file or directory of the overlay, without its name."""
 
     status: Status
@@ -258,6 +258,8 @@ class _Node:
     base: str | None = None
     # The time of the last change of bytes since ``status`` was made, if any.
     changed_ns: int | None = None
+    # The number that kept changes have for this file; 0 until something of it is kept.
+    number: int = 0
 
     def status_now(self) -> Status:
         """Return the status with the size and time of the content."""
@@ -281,7 +283,7 @@ class OverlayFileSystem(WritableFileSystem):
         self._now_ns = now_ns
         self._pages = Pages(memory_limit)
         # directory -> name -> the node, or None if it was removed. All other names are those of the base.
-        self._names: dict[str, dict[str, _Node | None]] = {}
+        self._names: dict[str, dict[str, Node | None]] = {}
         self._inodes = 0
         # The attributes of new files by directory, which are those of their neighbours.
         self._likes: dict[tuple[str, Kind], Attributes] = {}
@@ -339,7 +341,7 @@ class OverlayFileSystem(WritableFileSystem):
 
     def create(self, path: str, size: int = 0) -> WritableFile:
         require_range(self.shown(path), 0, size, WriteFailed)
-        node = _Node(self._new_status(path, Kind.FILE, size), Content(self._pages, size))
+        node = Node(self._new_status(path, Kind.FILE, size), Content(self._pages, size))
         self._bind(path, node)
         return OverlayWritableFile(self, node, path)
 
@@ -359,7 +361,7 @@ class OverlayFileSystem(WritableFileSystem):
         self._bind(path, None)
 
     def mkdir(self, path: str) -> None:
-        self._bind(path, _Node(self._new_status(path, Kind.DIRECTORY, 0), Content(self._pages, 0)))
+        self._bind(path, Node(self._new_status(path, Kind.DIRECTORY, 0), Content(self._pages, 0)))
 
     def rmdir(self, path: str) -> None:
         path_parts(path, WriteFailed)
@@ -383,7 +385,7 @@ class OverlayFileSystem(WritableFileSystem):
             directory, name = split(path)
             node = self._names.get(directory, {}).get(name)
             if node is None:
-                node = _Node(status, Content(self._pages, 0))
+                node = Node(status, Content(self._pages, 0))
                 self._names.setdefault(directory, {})[name] = node
         else:
             node = self._regular("change the attributes of", path, writing=True)
@@ -451,7 +453,7 @@ class OverlayFileSystem(WritableFileSystem):
         """Write the whole store with its changes into an empty directory; see ``copy_tree``."""
         return copy_tree(self, target)
 
-    def _change(self, path: str, node: _Node | None) -> Change | None:
+    def _change(self, path: str, node: Node | None) -> Change | None:
         below = self._base.find_stat(path)
         before = below.size if below is not None and below.kind is Kind.FILE else None
         after = node.content.size if node is not None and node.status.kind is Kind.FILE else None
@@ -466,7 +468,7 @@ class OverlayFileSystem(WritableFileSystem):
 
     # -- nodes
 
-    def _regular(self, operation: str, path: str, *, writing: bool = False) -> _Node:
+    def _regular(self, operation: str, path: str, *, writing: bool = False) -> Node:
         """Return the node of a regular file. All openers of a file share one node."""
         failed, error = (write_failed, WriteFailed) if writing else (read_failed, ReadFailed)
         path_parts(path, error)
@@ -482,10 +484,10 @@ class OverlayFileSystem(WritableFileSystem):
         names = self._names.setdefault(directory, {})
         node = names.get(name)
         if node is None:
-            node = names[name] = _Node(status, Content(self._pages, status.size, status.size), base=path)
+            node = names[name] = Node(status, Content(self._pages, status.size, status.size), base=path)
         return node
 
-    def _bind(self, path: str, node: _Node | None) -> None:
+    def _bind(self, path: str, node: Node | None) -> None:
         directory, name = split(path)
         self._names.setdefault(directory, {})[name] = node
 
@@ -511,7 +513,7 @@ class OverlayFileSystem(WritableFileSystem):
         # No disk has device number 0, so a file of the overlay is never identical to one of the store.
         return Status(kind, size, like.mode, like.owner, like.group, 1, now, now, 0, self._inodes)
 
-    def open_below(self, node: _Node) -> ReadableFile:
+    def open_below(self, node: Node) -> ReadableFile:
         """Open the file below; raise if it was replaced since it was first seen."""
         assert node.base is not None, "only a file of the store beneath shows through"
         file = self._base.open_read(node.base)
@@ -530,15 +532,24 @@ class OverlayFileSystem(WritableFileSystem):
             raise
         return file
 
-    def touch(self, node: _Node) -> None:
-        """Set a file's time to now, after its bytes changed."""
+    def write(self, node: Node, data: Buffer, file_offset: int, below: Below) -> None:
+        """Write bytes of a file."""
+        node.content.write(data, file_offset, below)
         node.changed_ns = self._now_ns()
+
+    def cut(self, node: Node, size: int) -> None:
+        """Cut a file, or let it grow by zeros."""
+        node.content.truncate(size)
+        node.changed_ns = self._now_ns()
+
+    def sync(self) -> None:
+        """Do nothing: these changes do not outlive the process."""
 
 
 class OverlayReadableFile(ReadableFile):
     """A file of an overlay. The file below is opened when its bytes are first needed."""
 
-    def __init__(self, overlay: OverlayFileSystem, node: _Node, path: str) -> None:
+    def __init__(self, overlay: OverlayFileSystem, node: Node, path: str) -> None:
         self.path = path
         self.shown = overlay.shown(path)
         self._overlay = overlay
@@ -602,23 +613,20 @@ class OverlayWritableFile(OverlayReadableFile, WritableFile):
     def pwrite(self, data: Buffer, file_offset: int) -> None:
         require_range(self.shown, len(data), file_offset, WriteFailed)
         self._require_open(write_failed, "write to")
-        self._node.content.write(data, file_offset, self._below)
-        self._overlay.touch(self._node)
+        self._overlay.write(self._node, data, file_offset, self._below)
 
     def truncate(self, size: int) -> None:
         require_range(self.shown, 0, size, WriteFailed)
         self._require_open(write_failed, "resize")
-        self._node.content.truncate(size)
-        self._overlay.touch(self._node)
+        self._overlay.cut(self._node, size)
         self._size_at_open = min(self._size_at_open, size)
 
     def fdatasync(self) -> None:
-        """Do nothing: an overlay does not outlive the process."""
         self._require_open(write_failed, "sync")
+        self._overlay.sync()
 
     def fsync(self) -> None:
-        """Do nothing: an overlay does not outlive the process."""
-        self._require_open(write_failed, "sync")
+        self.fdatasync()
 
 
 class _OverlayLock(Closable):

@@ -18,6 +18,7 @@ from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files import lock
 from rmqtool.files.failures import os_error, read_failed
 from rmqtool.files.filesystem import (
+    Closable,
     Entry,
     Extent,
     Failure,
@@ -241,6 +242,16 @@ class PosixReadableFileSystem(ReadableFileSystem):
             return lock.probe(descriptor, self.shown(path))
         finally:
             lock.close_descriptor(descriptor)
+
+    def share_lock(self, path: str = "lock") -> Closable | None:
+        """Keep writers away from a store without writing into it; None if it has no lock file to be locked."""
+        try:
+            descriptor = self._open_regular(path, READ)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise read_failed("open", self.shown(path), error) from error
+        return lock.StoreLock(descriptor, self.shown(path), shared=True)
 
     def shown(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root

@@ -16,7 +16,8 @@ from rmqtool.audit.due import Inflating, Wanted, rules_for
 from rmqtool.audit.extract import LogExtract
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.parts import Setup
-from rmqtool.files.filesystem import Closable, Kind, ReadableFileSystem, iter_tree
+from rmqtool.files.filesystem import Closable, Kind, ReadableFileSystem, WritableFileSystem, iter_tree
+from rmqtool.files.kept_changes import KeptChanges, KeptOverlay
 from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats.paths import LOCK, FileKind
@@ -42,16 +43,22 @@ class Area:
 
 
 class Areas(Closable):
-    """All areas of one store; the first is the store itself. Closing them leaves the store open."""
+    """All areas of one store; the first is the store itself. Closing them leaves the store open.
 
-    def __init__(self, store: Store) -> None:
+    With ``kept_in`` they begin with the changes that are kept in that directory, and go on to keep theirs there.
+    """
+
+    def __init__(self, store: Store, kept_in: WritableFileSystem | None = None) -> None:
         self.store = store
-        overlay = OverlayFileSystem(store.filesystem)
+        self._overlay_over: type[OverlayFileSystem] = OverlayFileSystem if kept_in is None else KeptOverlay
+        overlay = self._overlay_over(store.filesystem)
         self._extract: LogExtract | None = None
         self.all = [Area(os.path.realpath(store.root), store.filesystem, overlay, is_store=True)]
         self.log_directories = self._log_directories()
         # Directories that are only read. None is the file system of the store.
         self._read_only = list(self._open_read_only())
+        overlays = [one.overlay for one in self.all if isinstance(one.overlay, KeptOverlay)]
+        self._kept = None if kept_in is None else KeptChanges(kept_in, overlays)
 
     def _log_directories(self) -> list[LogDirectory]:
         store, overlay = self.store, self.main.overlay
@@ -70,7 +77,7 @@ class Areas(Closable):
 
     def _open_elsewhere(self, root: str) -> OverlayFileSystem:
         base = PosixReadableFileSystem(root)
-        self.all.append(Area(root, base, OverlayFileSystem(base), is_store=False))
+        self.all.append(Area(root, base, self._overlay_over(base), is_store=False))
         return self.all[-1].overlay
 
     def _open_read_only(self) -> Iterator[tuple[str, ReadableFileSystem | None]]:
@@ -122,6 +129,8 @@ class Areas(Closable):
 
     def close(self) -> None:
         """Drop every change."""
+        if self._kept is not None:
+            self._kept.close()
         if self._extract is not None:
             self._extract.close()
         for area in self.all:

@@ -311,6 +311,18 @@ def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, fore
     return plan
 
 
+def mend_overlays(areas: Areas, effort: Effort = _ALONE) -> list[Span]:
+    """Make the overlays of a store into one in which everything is right; return the damage of the log.
+
+    The damage is bridged, so every message that can be read is in its queue. The store is not changed.
+    """
+    refuse_linked(areas.store.listing)
+    planner = _Planner(areas, Request(frozenset(), frozenset(Risk), Damaged.BRIDGE), effort)
+    planner.bridged_codes += ("ST-READ",)
+    planner.work_out()
+    return planner.spans
+
+
 def require_stopped(store: Store) -> None:
     """Refuse a store whose lock is held."""
     if store.filesystem.lock_state().held:
@@ -332,6 +344,10 @@ class _Planner:
         self.offsets: dict[str, tuple[OffsetChange, ...]] = {}
         # Whether the steps are all changes in the overlays.
         self._is_whole = False
+        # The damage of the log, and the codes of damage that is bridged. Bytes that a disk cannot read are left alone,
+        # because a later read may succeed.
+        self.spans: list[Span] = []
+        self.bridged_codes: tuple[str, ...] = ("CL-",)
         # Steps on files of the log whose damage is bridged or cut off.
         self.mended: dict[tuple[int, str], Step] = {}
 
@@ -385,7 +401,7 @@ class _Planner:
         if self._remake_queues():
             self._mark_unclean()
         report = self._recovered()
-        if any(finding.code.startswith("CL-") for finding in report.findings) and self._mend_log():
+        if any(finding.code.startswith(self.bridged_codes) for finding in report.findings) and self._mend_log():
             # The log has changed, so recovery must not trust queues and index, as after a crash.
             self._mark_unclean()
             self._learn(report)
@@ -428,6 +444,7 @@ class _Planner:
             spans = list(bridge(log, damage, self.areas.log_directories, only_tell=not allowed))
         self._tell(spans)
         log.close()
+        self.spans += spans
         return allowed and bool(spans)
 
     def _tell(self, spans: list[Span]) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from rmqtool.broker.one_broker import Broker
 from rmqtool.broker.services.events import Happened
@@ -24,10 +24,12 @@ from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.hosts import format_address, parse_address
 from rmqtool.formats.paths import ABORT
+from rmqtool.repairs.stand_in import Damaged, stand_in
 from rmqtool.server.channel import Connection
 from rmqtool.server.server import Observer, Server
 from rmqtool.server.sockets import Address, Sockets, bound
 from rmqtool.store.listing import beneath
+from rmqtool.store.open import Store
 
 # At the end: seconds that clients have to read their last answers, and between two looks.
 _LAST_WRITES, _LOOK = 1.0, 0.01
@@ -188,6 +190,13 @@ def recover_end(files: WritableFileSystem, config: StoreConfig) -> bool:
     return True
 
 
+class Aside(NamedTuple):
+    """How to serve a store that is not written: how it is opened, and where the state is kept (None: beside it)."""
+
+    open_store: Callable[[], Store]
+    state: str | None
+
+
 @dataclass(frozen=True)
 class Addresses:
     """Where a server listens."""
@@ -217,8 +226,12 @@ def advertised(address: Address, text: str | None) -> Host:
 class Lifecycle:
     """A server that runs in the loop of its caller."""
 
-    def __init__(self, root: str, config: StoreConfig, sockets: Sockets, advertise: str | None) -> None:
+    def __init__(
+        self, root: str, config: StoreConfig, sockets: Sockets, advertise: str | None, aside: Aside | None = None
+    ) -> None:
         self._root = root
+        self._aside = aside
+        self._damage: list[Damaged] = []
         self._sockets = sockets
         self.addresses = Addresses(
             bound(sockets.names), bound(sockets.broker), None if sockets.vip is None else bound(sockets.vip)
@@ -226,22 +239,40 @@ class Lifecycle:
         self._address = advertised(self.addresses.broker, advertise)
         ip, port = self._address
         shown = str(Address(_text(ip), port)).rpartition(":")[0].strip("[]")
-        self._config = config.with_assignments([f"brokerIP1={shown}", f"listenPort={port}"], takes_unused=True)
+        self._own = [f"brokerIP1={shown}", f"listenPort={port}"]
+        self._config = self._with_own(config)
         self._stack = ExitStack()
         self._listening: list[asyncio.Server] = []
 
+    def _with_own(self, config: StoreConfig) -> StoreConfig:
+        return config.with_assignments(self._own, takes_unused=True)
+
     def open(self) -> Self:
-        """Open the store, under its lock."""
+        """Open the store, under its lock; or its stand-in."""
         with ExitStack() as stack:
-            files = stack.enter_context(PosixWritableFileSystem(self._root))
-            self.recovered = recover_end(files, self._config)
-            self.store = MessageStore.open(Setup(files, self._config, expires=True))
+            self.store = MessageStore.open(self._setup(stack))
             stack.callback(self.store.close)
-            self.broker = Broker(self.store, self._address)
+            self.broker = Broker(self.store, self._address, read_only=self._aside is not None)
             stack.callback(self.broker.services.close)
             self.broker.add_own()
+            if self.broker.read_only:
+                self.broker.offer_all()
             self._stack = stack.pop_all()
         return self
+
+    def _setup(self, stack: ExitStack) -> Setup:
+        if self._aside is not None:
+            found = stack.enter_context(stand_in(*self._aside, self._with_own))
+            self.recovered, self._damage = found.recovered, found.damage
+            return found.setup
+        files = stack.enter_context(PosixWritableFileSystem(self._root))
+        self.recovered = recover_end(files, self._config)
+        return Setup(files, self._config, expires=True)
+
+    def tell_damage(self) -> None:
+        """Report each damaged span that consumers do not get messages from, once."""
+        for one in self._damage:
+            self.server.observer.event("damage", **one.as_json())
 
     async def start(self, observer: Observer) -> Server:
         """Let clients come."""

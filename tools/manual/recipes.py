@@ -249,8 +249,10 @@ RECIPES: tuple[Recipe, ...] = (
     (
         "The broker does not start, and consumers need its messages",
         (
-            "Keep the original: `rmqtool copy STORE NEW --salvage` writes every valid message to a new store. Then "
-            "`rmqtool serve NEW` lets the consumers of the broker read it.",
+            "`rmqtool serve --read-only STORE` lets the consumers of the broker read every valid message at once, and "
+            "writes nothing into the store. Their progress is in STORE-rmqtool-state, and the next run goes on there.",
+            "To produce as well, keep the original and make a new store: `rmqtool copy STORE NEW --salvage` writes "
+            "every valid message to it, and `rmqtool serve NEW` serves it.",
             "After a crash that only tore the end of the log, `rmqtool serve STORE` recovers the store itself first, "
             "and groups continue where they were.",
         ),

@@ -95,7 +95,11 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
         Exit.INTERRUPTED,
     ): "Ctrl-C: the printed messages are stored; a note says how many, and how to continue.",
     ("serve", Exit.IN_USE): "A port is taken, or another process holds the store's lock.",
-    ("serve", Exit.REFUSED): "The store was not closed cleanly; run `rmqtool recover --apply` first.",
+    (
+        "serve",
+        Exit.REFUSED,
+    ): "The store was not closed cleanly; run `rmqtool recover --apply`, or use --read-only. Or the "
+    "state of --read-only cannot be kept, or belongs to the store as it was before.",
     ("serve", Exit.WRITE_FAILED): "A write failed while it ran. Reads were answered until the end.",
     ("serve", Exit.INTERRUPTED): "Ctrl-C: the store is closed. SIGTERM does the same and exits with 0.",
     ("tick", Exit.IN_USE): "A broker runs on the store and does this itself. Nothing was done.",
@@ -276,6 +280,13 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "message is on disk. SQL92 filters work unless enablePropertyFilter is false in broker.conf. There is no "
             "access control: every program that can connect may read and write, so the default addresses are those "
             "of this machine.",
+            "With --read-only nothing reaches the disk of the store. Damage of the log, missing queues, and queues in "
+            "RocksDB are repaired in memory first, which reads the whole log. serve names each damaged span once, and "
+            "consumers get what follows it. Every queue may be read, also that of a topic that is not in topics.json. "
+            "Committed offsets and messages that consumers send back are kept in the directory of --state, which only "
+            "the user can read; after a stop or a kill the next run goes on there. If the store has changed since, "
+            "that state is refused. Producers and changes of topics get NO_PERMISSION (16). A DLedger log cannot be "
+            "served; copy its messages first.",
             "`produce`, `consume --commit`, `topic` and `group` of the same user go through the server of a store that "
             "is served: a file in XDG_RUNTIME_DIR names it. `produce --flush`, `--as`, `--conf` and `consume --pop` "
             "are refused there. `consume` without `--commit` and commands that only look read the files.",

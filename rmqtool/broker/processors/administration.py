@@ -48,10 +48,14 @@ from rmqtool.remoting.requests.topics import (
     QueryTopicConsumeByWho,
 )
 
+READ_ONLY = "the store is served read-only"
+
 
 def put_topic(broker: Broker, asked: Asked) -> RemotingCommand:
     """Create a topic, or change its settings."""
     header: CreateTopic = asked.header  # type: ignore[assignment]
+    if broker.read_only:
+        return answer(asked.command, ResponseCode.NO_PERMISSION, READ_ONLY)
     if header.topic in SYSTEM_TOPICS:
         remark = f"The topic[{header.topic}] is conflict with system topic."
         return answer(asked.command, _invalid(broker), remark)
@@ -86,6 +90,8 @@ def delete_topic(broker: Broker, asked: Asked) -> RemotingCommand:
     Its queues stay, and its messages expire with the log. upstream: 4.9 does the same, 5.x also deletes the queues.
     """
     header: DeleteTopic = asked.header  # type: ignore[assignment]
+    if broker.read_only:
+        return answer(asked.command, ResponseCode.NO_PERMISSION, READ_ONLY)
     if not header.topic.strip():
         return answer(asked.command, _invalid(broker), "The specified topic is blank.")
     if header.topic in SYSTEM_TOPICS:

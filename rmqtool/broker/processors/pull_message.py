@@ -19,6 +19,8 @@ from rmqtool.engine.message import NewMessage, QueueKey
 from rmqtool.errors import UsageError
 from rmqtool.filters.sql92 import Dialect, parse_selector
 from rmqtool.filters.tags import parse_tags
+from rmqtool.formats.bridges import is_bridge
+from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.property_names import DELAY, KEYS, TAGS
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import OFFSET_MOVED_EVENT, PERM_READ, RETRY_PREFIX
@@ -85,6 +87,27 @@ def filter_of(expression_type: str, expression: str, version: str) -> MessageFil
     return SqlFilter(parse_selector(expression, dialect=dialect))
 
 
+@dataclass(frozen=True)
+class WholeRecords:
+    """Passes over places of a damaged log that queue entries point to, as if the messages were not wanted.
+
+    upstream: a broker sends the damaged bytes, and its client fails on them again and again.
+    """
+
+    wanted: MessageFilter | None
+
+    def matches_unit(self, tags_code: int | None) -> bool:
+        """Return whether the subscription may want the record."""
+        return self.wanted is None or self.wanted.matches_unit(tags_code)
+
+    def matches_record(self, data: bytes) -> bool:
+        """Return whether this is a message, and the subscription wants it."""
+        found = decode_record(data)
+        if not isinstance(found, Message) or is_bridge(found):
+            return False
+        return self.wanted is None or self.wanted.matches_record(data)
+
+
 class Pulling:
     """Answers the pulls of one broker's clients."""
 
@@ -110,7 +133,8 @@ class Pulling:
         if reset is not None:
             low, high = self._reader.bounds(topic, queue_id)
             return self._encode(asked, ResponseCode.PULL_OFFSET_MOVED, _RESET, (reset, max(low, 0), high))
-        waiting = Waiting(asked, header, found.wanted, header.queue_offset, 0)
+        wanted = WholeRecords(found.wanted) if self._broker.read_only else found.wanted
+        waiting = Waiting(asked, header, wanted, header.queue_offset, 0)
         result = self._look(waiting)
         if header.sys_flag & MAY_WAIT and self._is_nothing(result, header.queue_offset):
             held = header.suspend_timeout_millis if self._config.long_polling_enable else None

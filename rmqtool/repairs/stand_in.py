@@ -1,0 +1,198 @@
+"""Stand-ins: a store to be served while nothing reaches its disk, not even if the broker before left it damaged.
+
+The stand-in is the store in overlays. There it is repaired: damage of the log is bridged, queues and index are made of
+the log, queues and settings in RocksDB become files. A server then opens it like any store. Its changes (offsets, and
+the messages that consumers send back) are kept in a state directory outside the store, so the next stand-in goes on
+where this one ended or was killed. A state belongs to the store as it was: if the store changes, it is refused.
+
+While there is a stand-in, no process can open the store for writing: it has a shared lock on the lock file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any
+
+from rmqtool.config import StoreConfig
+from rmqtool.engine.parts import Setup
+from rmqtool.engine.recovery.recover import recover
+from rmqtool.errors import Refused, StoreError, UsageError
+from rmqtool.files.kept_changes import CHANGES
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
+from rmqtool.formats import paths
+from rmqtool.formats.config_files import dialect_of, encode_config
+from rmqtool.formats.paths import ABORT, FileKind
+from rmqtool.repairs.areas import Areas
+from rmqtool.repairs.carried import read_texts
+from rmqtool.repairs.plan import Span, mend_overlays
+from rmqtool.store.config_files import config_text
+from rmqtool.store.open import Store
+
+# The usual place of the state: beside the store, with its name and this.
+BESIDE = "-rmqtool-state"
+_ABOUT = "store.json"
+_VERSION = 1
+_PRIVATE = 0o700
+# What makes a broker, and our engine, keep queues in files.
+_IN_FILES = ("storeType=default", "rocksdbCQDoubleWriteEnable=false")
+
+OpenStore = Callable[[], Store]
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """Bytes of the log that no message could be read from: file, offset in it, length, and why."""
+
+    file: str
+    offset: int
+    length: int
+    message: str
+
+    @classmethod
+    def of(cls, span: Span) -> Damaged:
+        """Return the damage of a span that was bridged."""
+        return cls(span.segment.path, span.file_offset, span.end - span.start, span.message)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the damage as the contract has it: the code is the first word of the message."""
+        code, _, text = self.message.partition(": ")
+        return {"code": code, "file": self.file, "offset": self.offset, "length": self.length, "message": text}
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """A store that is ready to be opened in the overlays, and the damage of the store below."""
+
+    setup: Setup
+    damage: list[Damaged]
+    # Whether anything had to be repaired in the overlays.
+    recovered: bool
+
+
+def state_directory(root: str, wanted: str | None) -> str:
+    """Return where the state of a store is kept, absolute; it must be outside the store."""
+    store = os.path.realpath(root)
+    place = os.path.realpath(store + BESIDE if wanted is None else wanted)
+    if os.path.commonpath((store, place)) == store:
+        raise UsageError(f"{place} is inside the store", hint="--state DIR names a directory outside the store")
+    return place
+
+
+@contextmanager
+def stand_in(open_store: OpenStore, wanted: str | None, use: Callable[[StoreConfig], StoreConfig]) -> Iterator[StandIn]:
+    """Give the stand-in of a store; ``use`` adds to its settings."""
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store())
+        place = _prepared(store.root, state_directory(store.root, wanted), is_default=wanted is None)
+        files = stack.enter_context(PosixWritableFileSystem(place))
+        stack.enter_context(files.lock())
+        shared = stack.enter_context(PosixReadableFileSystem(store.root)).share_lock()
+        if shared is not None:
+            stack.enter_context(shared)
+        about = _read_about(files)
+        if about is None:
+            # What a start left that was killed before it was ready does not count.
+            _discard(files)
+        areas = stack.enter_context(Areas(store, kept_in=files))
+        state = areas.state()
+        if about is not None and about.get("state") != state:
+            raise _changed(store.root, place)
+        if about is None:
+            had_databases = _use_files(areas)
+            damage = [Damaged.of(span) for span in mend_overlays(areas)]
+            found = {"version": _VERSION, "store": os.path.realpath(store.root), "state": state}
+            _write_about(files, found | {"databases": had_databases, "damage": [vars(one) for one in damage]})
+            recovered = had_databases or bool(damage) or store.filesystem.exists(ABORT)
+        else:
+            damage = [Damaged(**one) for one in about["damage"]]
+            if about["databases"]:
+                _use_file_settings(areas)
+            recovered = bool(recover(areas.setup()).changes)
+        yield StandIn(_with(areas.setup(), use), damage, recovered)
+
+
+def _with(setup: Setup, use: Callable[[StoreConfig], StoreConfig]) -> Setup:
+    return Setup(setup.files, use(setup.config), directories=setup.directories)
+
+
+def _prepared(root: str, place: str, *, is_default: bool) -> str:
+    """Make the directory of the state, for its owner only."""
+    try:
+        if not os.path.isdir(place):
+            os.mkdir(place, _PRIVATE)
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(f"{place} is not writable")
+    except OSError as error:
+        why = error.strerror or str(error)
+        text = f"the progress of groups cannot be kept in {place}: {why}"
+        hint = f"name a directory for it: rmqtool serve --read-only {quote(root)} --state DIR"
+        raise (Refused(text, hint=hint) if is_default else Refused(text, file=place, hint="--state DIR")) from error
+    return place
+
+
+def _read_about(files: PosixWritableFileSystem) -> dict[str, Any] | None:
+    if not files.exists(_ABOUT):
+        return None
+    with files.open_read(_ABOUT) as file:
+        try:
+            found = json.loads(file.pread(file.size(), 0))
+        except ValueError:
+            found = None
+    if not isinstance(found, dict) or found.get("version") != _VERSION:
+        shown = files.shown("")
+        raise StoreError("this is not a state of serve --read-only", file=shown, hint="--state names another directory")
+    return found
+
+
+def _write_about(files: PosixWritableFileSystem, about: dict[str, Any]) -> None:
+    """Say that the state is complete; without this file the next start begins again."""
+    with files.create(_ABOUT + ".new") as file:
+        file.pwrite(json.dumps(about).encode(), 0)
+        file.fsync()
+    files.rename(_ABOUT + ".new", _ABOUT)
+    files.fsync_dir()
+
+
+def _discard(files: PosixWritableFileSystem) -> None:
+    for name in (CHANGES, CHANGES + ".new", _ABOUT + ".new"):
+        if files.exists(name):
+            files.unlink(name)
+
+
+def _changed(root: str, place: str) -> Refused:
+    return Refused(
+        f"the store has changed since its state in {place} was made",
+        file=root,
+        hint="name another directory to begin again: --state DIR",
+    )
+
+
+def _use_files(areas: Areas) -> bool:
+    """Have queues and settings in files, where the store has them in RocksDB; return whether it has."""
+    store, overlay = areas.store, areas.main.overlay
+    databases = store.listing.databases()
+    if paths.CONSUME_QUEUE not in databases and not any(one.startswith(paths.CONFIG) for one in databases):
+        return False
+    for name, value in read_texts(store, []).items():
+        config_text(overlay, name).write(encode_config(name, value, dialect_of(store.version.value)))
+    for file in store.listing.of_kind(FileKind.ROCKSDB):
+        if overlay.exists(file.path):
+            overlay.unlink(file.path)
+    if not overlay.exists(ABORT):
+        # Queues are made of the log, as after a crash.
+        overlay.create(ABORT).close()
+    _use_file_settings(areas)
+    return True
+
+
+def _use_file_settings(areas: Areas) -> None:
+    """Take the store as it is in the overlays, with queues in files."""
+    config = areas.store.config.with_assignments(_IN_FILES, takes_unused=True)
+    view = areas.view()
+    areas.store = Store(view.root, view.filesystem, config, view.listing, view.version, view.version_reason)

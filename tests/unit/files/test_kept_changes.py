@@ -1,0 +1,120 @@
+"""Changes of overlays in a file: the next process has the same overlay, whenever the one before was killed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqtool.files.filesystem import iter_tree
+from rmqtool.files.kept_changes import CHANGES, KeptChanges, KeptOverlay
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
+from tests.support.stores import tree_state
+
+Places = tuple[Path, Path]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    store, state = tmp_path / "store", tmp_path / "state"
+    (store / "config").mkdir(parents=True)
+    state.mkdir()
+    (store / "log").write_bytes(bytes(range(256)) * 64)
+    (store / "config" / "offsets").write_bytes(b"{}")
+    return store, state
+
+
+@contextmanager
+def opened(places: Places) -> Iterator[KeptOverlay]:
+    with ExitStack() as stack:
+        base = stack.enter_context(PosixReadableFileSystem(str(places[0])))
+        state = stack.enter_context(PosixWritableFileSystem(str(places[1])))
+        overlay = stack.enter_context(KeptOverlay(base))
+        stack.enter_context(KeptChanges(state, [overlay]))
+        yield overlay
+
+
+def content(overlay: KeptOverlay) -> dict[str, bytes | None]:
+    found: dict[str, bytes | None] = {}
+    for path, kind in iter_tree(overlay):
+        if kind.value == "directory":
+            found[path] = None
+        else:
+            with overlay.open_read(path) as file:
+                found[path] = file.pread(file.size(), 0)
+    return found
+
+
+def write(overlay: KeptOverlay, path: str, data: bytes, at: int) -> None:
+    with overlay.open_write(path) if overlay.exists(path) else overlay.create(path) as file:
+        file.pwrite(data, at)
+
+
+def cut(overlay: KeptOverlay, path: str, size: int) -> None:
+    with overlay.open_write(path) as file:
+        file.truncate(size)
+
+
+STEPS: list[Callable[[KeptOverlay], None]] = [
+    lambda overlay: write(overlay, "log", b"changed", 5000),
+    lambda overlay: overlay.mkdir("queues"),
+    lambda overlay: write(overlay, "queues/0", b"entry", 60),
+    lambda overlay: overlay.rename("config/offsets", "config/offsets.bak"),
+    lambda overlay: write(overlay, "config/offsets", b'{"a":1}', 0),
+    lambda overlay: write(overlay, "config/offsets.bak", b"!", 2),
+    lambda overlay: cut(overlay, "log", 6000),
+    lambda overlay: cut(overlay, "log", 9000),
+    lambda overlay: overlay.unlink("queues/0"),
+    lambda overlay: overlay.rmdir("queues"),
+]
+
+
+def test_the_next_process_has_the_same_overlay_after_each_step(places: Places) -> None:
+    before = tree_state(places[0])
+    for step in STEPS:
+        with opened(places) as overlay:
+            step(overlay)
+            expected = content(overlay)
+        with opened(places) as overlay:
+            assert content(overlay) == expected
+    log = bytes(range(256)) * 64
+    assert expected["log"] == log[:5000] + b"changed" + log[5007:6000] + bytes(3000)
+    assert expected["config/offsets"] == b'{"a":1}'
+    assert expected["config/offsets.bak"] == b"{}!"
+    assert "queues" not in expected
+    assert tree_state(places[0]) == before
+
+
+def test_a_file_that_is_cut_anywhere_holds_the_steps_before(places: Places) -> None:
+    """The end of the file is torn if the machine crashes: what is whole before counts."""
+    expected, ends = [], []
+    with opened(places) as overlay:
+        for step in STEPS[:8]:
+            step(overlay)
+            expected.append(content(overlay))
+            ends.append((places[1] / CHANGES).stat().st_size)
+    whole = (places[1] / CHANGES).read_bytes()
+    chance = random.Random(29)
+    for number, end in enumerate(ends[:-1]):
+        for torn in {end, ends[number + 1] - 1, chance.randrange(end, ends[number + 1])}:
+            (places[1] / CHANGES).write_bytes(whole[:torn])
+            with opened(places) as overlay:
+                found = content(overlay)
+            # A step may be several changes, as that of a new file: its name comes before its bytes.
+            assert found in expected[number : number + 1] or torn > end
+            assert set(found) <= set(expected[number]) | set(expected[number + 1])
+
+
+def test_what_is_written_again_and_again_is_kept_once(places: Places) -> None:
+    with opened(places) as overlay:
+        for number in range(2000):
+            write(overlay, "config/offsets", b"%04d" % number * 100, 0)
+    grown = (places[1] / CHANGES).stat().st_size
+    with opened(places) as overlay:
+        assert content(overlay)["config/offsets"] == b"1999" * 100
+    assert grown > 800_000
+    assert (places[1] / CHANGES).stat().st_size < 10_000
