@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from rmqtool.columns.compiled import NOT_TEXT
 from rmqtool.columns.dispatched import IndexKeys as RowKeys
-from rmqtool.columns.dispatched import dispatch_of
-from rmqtool.columns.keys import index_keys, tag_keys
+from rmqtool.columns.dispatched import dispatch_of, index_keys, tag_keys
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
 from rmqtool.columns.records import Records, are_bridges, decode_records

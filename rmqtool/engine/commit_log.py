@@ -35,7 +35,7 @@ from rmqtool.formats.paths import segment_name
 from rmqtool.store.segments import Segment, SegmentQueue
 
 if TYPE_CHECKING:
-    from rmqtool.engine.encoder import Encoder
+    from rmqtool.engine.message import Encoder
 
 # Settings count dirty pages of 4 KiB. Upstream uses this size on every machine.
 PAGE_SIZE = 4096

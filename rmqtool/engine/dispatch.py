@@ -29,10 +29,9 @@ from rmqtool import kernel
 from rmqtool.config import Version
 from rmqtool.engine.commit_log import CommitLog, Tail
 from rmqtool.engine.consume_queue import ConsumeQueues, ExtUnit
-from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.health import Health
 from rmqtool.engine.index_file import IndexService
-from rmqtool.engine.message import QueueKey
+from rmqtool.engine.message import QueueKey, is_directory_name
 from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.files.salvaged import is_of_the_disk
@@ -165,8 +164,8 @@ def dispatch_piece(piece: Piece, queues: ConsumeQueues) -> Taken:
 
 def keys_of(piece: Piece, rules: DispatchRules) -> Keys:
     """Return the index keys of a piece, each with physical offset and store time of its record."""
+    from rmqtool.columns.dispatched import index_keys
     from rmqtool.columns.index_build import Keys
-    from rmqtool.columns.keys import index_keys
 
     records = piece.records
     places, times = records.column("physical_offset"), records.column("store_timestamp")

@@ -1,4 +1,4 @@
-"""The values of a put: a new message, its status, the queue offsets, and a record without its place.
+"""The values of a put: a new message, its status, the queue offsets, and its record without a place.
 
 ``NewMessage`` is what a producer gives to the store. upstream: MessageExtBrokerInner.
 
@@ -9,31 +9,42 @@ slaves are given by a broker without slaves: the message is stored anyway. upstr
 a refused message leaves no gap. upstream: topicQueueTable of CommitLog (4.9), QueueOffsetOperator (5.x).
 
 ``Record`` is an encoded message without queue offset, physical offset and store time. Encoding is done outside the
-writer's lock, so that the writer only numbers and packs. upstream: MessageExtEncoder.
+writer's lock, so that the writer only numbers and packs. ``Encoder`` makes it of a checked message, by the rules of
+the store's version. upstream: MessageExtEncoder, MessageDecoder.messageProperties2String, MessageVersion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from operator import itemgetter
 from typing import TypeAlias
 
 from rmqtool import kernel
+from rmqtool.config import StoreConfig, Version
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, BodyCodec, SysFlag
+from rmqtool.formats.codes import HOST_BITS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BodyCodec, SysFlag
+from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.compression import compress_body, compression_flag
-from rmqtool.formats.java import crc31
+from rmqtool.formats.hosts import IPV4_LENGTH, parse_address
+from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, crc31, encode_text, string_length
 from rmqtool.formats.properties import (
+    BUILT_BINS,
     CRC_BLOCK_LENGTH,
+    DECODED_BINS,
+    MAX_PROPERTIES_LENGTH,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     decode_properties,
     encode_property_crc,
+    is_terminated,
     order_properties,
+    split_property_crc,
 )
+from rmqtool.formats.property_names import PROPERTY_CRC32
+from rmqtool.formats.topics import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX
 
 # An address, 4 or 16 bytes, and a port.
 Host: TypeAlias = tuple[bytes, int]
@@ -192,7 +203,7 @@ _TIME_AT, _TIME_AFTER_V6_AT = (
 )
 _pack_long = layouts.LONG.packer.pack_into
 _unpack_flag = layouts.INT.packer.unpack_from
-_BORN_V6 = int(SysFlag.BORN_HOST_V6)
+_BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
 
 # Writes queue offset, physical offset and store time into a record, and its checksum property if it has one.
 Place: TypeAlias = Callable[[Record, int, int, int, bool], None]
@@ -239,3 +250,214 @@ def text_template(names: tuple[str, ...], bins: int, terminated: bool) -> Callab
         return text.encode("utf-8", "replace")
 
     return spell if kernel.NATIVE is None else kernel.NATIVE.text_maker(ordered, terminated, spell)
+
+
+# Upstream allows this for everything in a record except the body.
+_RECORD_OVER_BODY = 64 << 10
+# Upstream ignores a smaller maxMessageSize.
+_LEAST_MAX_MESSAGE_SIZE = 10
+# Topics whose rules are cached. A producer of random topics must not fill the memory.
+_MOST_TOPICS_KNOWN = 1 << 16
+# Bytes of a file name; file systems do not allow longer ones.
+_NAME_LIMIT = 255
+# How to pack the fields before the body, and their size in bytes, by the host bits of the system flag.
+_PREFIXES = {bits: (layout.packer.pack, layout.size) for bits, layout in PREFIXES.items()}
+# They would be the directory of all topics, or the one above it.
+_NO_NAMES = frozenset({"", ".", ".."})
+
+
+@dataclass(slots=True)
+class TopicRules:
+    """The consequences of a topic's name: whether messages are refused, and how records spell the topic.
+
+    ``encoded`` is the topic after its length; ``topic_length`` counts the bytes of the topic alone.
+    """
+
+    refusal: PutStatus | None
+    magic: int
+    encoded: bytes
+    topic_length: int
+    is_batch: bool
+    # Whether its messages need the general path of a put.
+    is_special: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_special = self.is_batch or self.refusal is not None
+
+
+def store_host(config: StoreConfig, found: Host | None) -> Host:
+    """Return the host that new records get: the configured one, else that of the existing records."""
+    ip, port = found or (parse_address(config.broker_ip1) or bytes(IPV4_LENGTH), config.listen_port)
+    if "brokerIP1" in config.origins:
+        ip = parse_address(config.broker_ip1) or bytes(IPV4_LENGTH)
+    return ip, config.listen_port if "listenPort" in config.origins else port
+
+
+class Encoder:
+    """The limits and the order of properties of one store, and the encoding of its records."""
+
+    def __init__(
+        self, config: StoreConfig, store_host: Host, largest_record: int, batch_topics: frozenset[str]
+    ) -> None:
+        self.config = config
+        self.is_4_9 = config.version is Version.V4_9
+        self.store_host = store_host
+        self.max_body = max(config.max_message_size, _LEAST_MAX_MESSAGE_SIZE)
+        # upstream: a record that fits into no segment is answered PUT_OK and wastes two segments.
+        self.largest_record = largest_record
+        self.max_record = min(self.max_body + _RECORD_OVER_BODY, largest_record)
+        self._batch_topics = batch_topics
+        self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
+        self.has_property_crc = config.enabled_append_prop_crc
+        self.topics: dict[str, TopicRules] = {}
+        # The kernel's encoder, which makes the same records; None without the kernel.
+        self.compiled: Callable[..., Record] | None = None if kernel.NATIVE is None else kernel.NATIVE.encode
+
+    def topic_rules(self, topic: str) -> TopicRules:
+        """Return the rules for a topic, from the cache if possible."""
+        rules = self.topics.get(topic)
+        if rules is None:
+            if len(self.topics) >= _MOST_TOPICS_KNOWN:
+                self.topics.clear()
+            rules = self.topics[topic] = self._make_topic_rules(topic)
+        return rules
+
+    def _make_topic_rules(self, topic: str) -> TopicRules:
+        """Return the rules for a topic by the limits of the store's version; a topic without a directory is refused."""
+        raw = encode_text(topic)
+        long = len(raw) > MAX_TOPIC_LENGTH
+        if self.is_4_9:
+            # Upstream counts characters, and then stores a length of bytes that does not fit. Such topics are refused
+            # here.
+            illegal = string_length(topic) > MAX_TOPIC_LENGTH or long
+        else:
+            # Only retry topics may be long, and only if records of version 2 are switched on.
+            illegal = len(raw) > MAX_RETRY_TOPIC_LENGTH or (long and not topic.startswith(RETRY_PREFIX))
+            illegal = illegal or (long and not self.config.auto_message_version_on_topic_len)
+        illegal = illegal or not is_directory_name(topic)
+        magic = MESSAGE_MAGIC_V2 if long else MESSAGE_MAGIC_V1
+        if illegal:
+            return TopicRules(PutStatus.MESSAGE_ILLEGAL, magic, b"", 0, False)
+        return TopicRules(None, magic, encode_topic(raw, magic), len(raw), topic in self._batch_topics)
+
+    def do_numbers_fit(self, message: NewMessage, queue_id: int) -> bool:
+        """Return whether every number of a message fits its field; ``queue_id`` is that of its destination."""
+        born = message.born_timestamp
+        if not 0 <= queue_id <= INT_MAX or not (born is None or LONG_MIN <= born <= LONG_MAX):
+            return False
+        if message.flag or message.sys_flag or message.reconsume_times or message.prepared_transaction_offset:
+            ints = (message.flag, message.sys_flag, message.reconsume_times)
+            fit = all(INT_MIN <= value <= INT_MAX for value in ints)
+            return fit and LONG_MIN <= message.prepared_transaction_offset <= LONG_MAX
+        return True
+
+    def plain_record(self, message: NewMessage, text: bytes, now: int) -> Record | None:
+        """Return the record of a message with a property text, by the kernel; its properties ask for nothing.
+
+        None: the message is not plain for another reason, or is refused.
+        """
+        body, queue_id = message.body, message.queue_id
+        rules = self.topics.get(message.topic)
+        if (
+            rules is None
+            or rules.is_special
+            or type(body) is not bytes
+            or message.sys_flag
+            or queue_id < 0
+            or len(body) > self.max_body
+            or self.compiled is None
+            or self.has_property_crc
+        ):
+            return None
+        host, born = message.store_host or self.store_host, message.born_timestamp
+        born_ip, born_port = message.born_host or host
+        try:
+            record = self.compiled(
+                rules.magic,
+                queue_id,
+                message.flag,
+                0,
+                now if born is None else born,
+                born_ip,
+                born_port,
+                *host,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                body,
+                rules.encoded,
+                text,
+                False,
+            )
+        except (OverflowError, ValueError):
+            # A number or text does not fit: the general path finds the right status.
+            return None
+        return record if len(record) <= self.max_record else None
+
+    def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
+        """Return the property text of a mapping; ``bins`` decides the order, None for that of the store's version."""
+        return self.text_maker(tuple(properties), bins)(properties)
+
+    def text_maker(self, names: tuple[str, ...], bins: int | None = None) -> Callable[[Mapping[str, str]], bytes]:
+        """Return a function that makes the text of a mapping with these ``names``.
+
+        A checksum that the client sent is left out if the store writes its own.
+        """
+        if self.has_property_crc and PROPERTY_CRC32 in names:
+            names = tuple(name for name in names if name != PROPERTY_CRC32)
+        return text_template(names, bins or self._bins, not self.is_4_9)
+
+    def status_of_long(self, text: bytes) -> PutStatus:
+        """Return the status of a property text with too many bytes. 4.9 refuses too many characters before that."""
+        too_long = self.is_4_9 and string_length(text.decode(errors="replace")) > MAX_PROPERTIES_LENGTH
+        return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
+
+    def encode(
+        self, message: NewMessage, rules: TopicRules, queue_id: int, store_host: Host, now: int, text: bytes
+    ) -> Record | PutStatus:
+        """Return the record of a message with a property text, or the status of the limit that it exceeds.
+
+        Addresses of 16 bytes set their bits in the system flag.
+        """
+        length, has_crc = len(text), self.has_property_crc
+        if has_crc:
+            text, _ = split_property_crc(text)
+            text = text if not text or is_terminated(text) else text + _SEPARATOR
+            length = len(text) + CRC_BLOCK_LENGTH
+        if length > MAX_PROPERTIES_LENGTH:
+            return self.status_of_long(text)
+        body = message.body or b""
+        born_ip, born_port = message.born_host or store_host
+        store_ip, store_port = store_host
+        sys_flag = message.sys_flag
+        if len(born_ip) != IPV4_LENGTH:
+            sys_flag |= _BORN_V6
+        if len(store_ip) != IPV4_LENGTH:
+            sys_flag |= _STORE_V6
+        pack, size = _PREFIXES[sys_flag & HOST_BITS]
+        size += len(body) + len(rules.encoded) + LENGTH_SIZE + length
+        if len(body) > self.max_body or size > self.max_record:
+            return PutStatus.MESSAGE_ILLEGAL
+        born = now if message.born_timestamp is None else message.born_timestamp
+        times, prepared = message.reconsume_times, message.prepared_transaction_offset
+        hosts = (born_ip, born_port, store_ip, store_port)
+        # The kernel sets the host bits from the addresses. A message that sets them itself is encoded here.
+        if self.compiled is not None and type(body) is bytes and not message.sys_flag & HOST_BITS:
+            numbers = (rules.magic, queue_id, message.flag, sys_flag, born)
+            return self.compiled(*numbers, *hosts, times, prepared, body, rules.encoded, text, has_crc)
+        # The zeros are queue offset, physical offset and store time, which the writer fills in.
+        head = (size, rules.magic, crc31(body), queue_id, message.flag, 0, 0, sys_flag, born)
+        prefix = pack(*head, born_ip, born_port, 0, store_ip, store_port, times, prepared, len(body))
+        rest = bytes(CRC_BLOCK_LENGTH) if has_crc else b""
+        return bytearray().join((prefix, body, rules.encoded, encode_length(length), text, rest))
+
+
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+
+
+def is_directory_name(topic: str) -> bool:
+    """Return whether a topic can be the directory of its queues. Names like ``..`` must not reach other directories."""
+    try:
+        raw = topic.encode()
+    except UnicodeEncodeError:
+        return False
+    return topic not in _NO_NAMES and "/" not in topic and "\0" not in topic and len(raw) <= _NAME_LIMIT

@@ -14,12 +14,11 @@ from rmqtool.engine.clock import Clock, SystemClock
 from rmqtool.engine.commit_log import CommitLog, LogDirectory, Writer
 from rmqtool.engine.consume_queue import BatchConsumeQueue, ConsumeQueues, DerivedFiles, MeantGap
 from rmqtool.engine.dispatch import Dispatcher, DispatchOptions, read_bit_maps
-from rmqtool.engine.encoder import Encoder, store_host
 from rmqtool.engine.flush import Checkpoint, Flusher
 from rmqtool.engine.health import Health
 from rmqtool.engine.index_file import IndexFileWriter, IndexService
 from rmqtool.engine.load import StoreState
-from rmqtool.engine.message import QueueOffsets
+from rmqtool.engine.message import Encoder, QueueOffsets, store_host
 from rmqtool.engine.put import Intake
 from rmqtool.engine.reader import LiveDatabaseQueues
 from rmqtool.engine.retention import DiskSpace

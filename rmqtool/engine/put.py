@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.encoder import Encoder, TopicRules
-from rmqtool.engine.message import Host, NewMessage, PutStatus, QueueKey, QueueOffsets, Record
+from rmqtool.engine.message import Encoder, Host, NewMessage, PutStatus, QueueKey, QueueOffsets, Record, TopicRules
 from rmqtool.formats.batches import iter_batch_items
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag, TransactionType, transaction_type
 from rmqtool.formats.dispatch import has_queue_unit, parse_delay_levels, topic_allows_lmq

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqtool.engine.encoder import Encoder, TopicRules
-from rmqtool.engine.message import Host, NewMessage, PutStatus, QueueOffsets, encode_length
+from rmqtool.engine.message import Encoder, Host, NewMessage, PutStatus, QueueOffsets, TopicRules, encode_length
 from rmqtool.engine.put import MATTERS, Intake, PutTicket
 from rmqtool.errors import NoSpace, StoreError
 from rmqtool.formats.codes import HOST_BITS, TRANSACTION_MASK, SysFlag

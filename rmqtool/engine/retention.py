@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.commit_log import CommitLog, LogDirectory
-from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.health import Health, RunningFlag
 from rmqtool.engine.load import count_messages
+from rmqtool.engine.message import is_directory_name
 from rmqtool.files.filesystem import Kind, WritableFileSystem, join, split
 from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE

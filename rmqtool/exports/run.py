@@ -14,10 +14,9 @@ from rmqtool import __version__
 from rmqtool.columns.batches import SCHEMA_VERSION
 from rmqtool.errors import NoSpace, NotFound, Refused, StoreError, UsageError
 from rmqtool.exports.choice import Choice, OnCorrupt
-from rmqtool.exports.manifest import Manifest, Progress
 from rmqtool.exports.parquet import PartFile, PartitionBy, open_writer, writing
 from rmqtool.exports.splits import Source, WriteWork, Written, plan_sources
-from rmqtool.exports.target import Mode, Target, opened_target
+from rmqtool.exports.target import Manifest, Mode, Progress, Target, opened_target
 from rmqtool.files.publish import sync
 from rmqtool.log.follow import LastRecord, Mark, is_cut_back
 from rmqtool.log.ranges import Answered, Effort, run_ranges

@@ -5,23 +5,28 @@ sibling ``TARGET_manifest``; damaged ranges are listed in the sibling ``TARGET_d
 ``.TARGET.rmqtool``, which is also the lock. The list of renames is made durable there before the first of them, and the
 next export finishes the renames of one that was killed. A new target, or one that replaces another, needs one rename.
 
+A manifest is one JSON file: the files of an export, how far it read each store, and with which choice.
+
 Earlier versions kept ``_manifests``, ``_damage`` and ``_SUCCESS`` in the target. Such a target is continued, and the
 next export moves these to the new places.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import Any
 
-from rmqtool.errors import Refused, StoreInUse, WriteFailed
-from rmqtool.exports.manifest import Manifest, decode_manifest, encode_manifest
-from rmqtool.exports.parquet import writing
+from rmqtool.errors import Refused, StoreError, StoreInUse, WriteFailed
+from rmqtool.exports.parquet import PartFile, writing
 from rmqtool.files.publish import ANNOUNCED, Move, Renames, lock_directory, move, sync, write_whole
+from rmqtool.log.follow import LastRecord
 
 _TREE = "tree"
 _OLD = "old"
@@ -244,3 +249,94 @@ def _file_name(number: int) -> str:
 def _finish(staging: str, directory: str) -> None:
     with writing(directory):
         Renames(staging).finish()
+
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The part of a store that was read: from one physical offset up to another."""
+
+    store: str
+    start: int
+    end: int
+    last: LastRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One export. ``read`` is by broker and continues from export to export; ``choices`` must stay the same."""
+
+    number: int
+    written_by: str
+    schema_version: int
+    choices: dict[str, Any]
+    read: dict[str, Progress]
+    files: list[PartFile]
+    damage: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {
+            "manifestVersion": VERSION,
+            "number": self.number,
+            "writtenBy": self.written_by,
+            "schemaVersion": self.schema_version,
+            "choices": self.choices,
+            "read": {broker: _progress_json(progress) for broker, progress in sorted(self.read.items())},
+            "files": [file._asdict() for file in self.files],
+            "damage": self.damage,
+        }
+
+
+def _progress_json(progress: Progress) -> dict[str, Any]:
+    last = progress.last
+    return {
+        "store": progress.store,
+        "startCommitLogOffset": progress.start,
+        "endCommitLogOffset": progress.end,
+        "lastRecord": asdict(last) if last is not None else None,
+    }
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of the file."""
+    return (json.dumps(manifest.as_json(), indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+
+
+def decode_manifest(data: bytes, path: str) -> Manifest:
+    """Return the manifest in ``data``; raise StoreError, naming ``path``, for bytes that no export wrote."""
+    try:
+        found = json.loads(data)
+        if found["manifestVersion"] != VERSION:
+            raise StoreError(
+                f"{path} has version {found['manifestVersion']}; this rmqtool reads version {VERSION}",
+                file=path,
+                hint="use the rmqtool that wrote it, or export to another directory (--to)",
+            )
+        return Manifest(
+            number=int(found["number"]),
+            written_by=str(found["writtenBy"]),
+            schema_version=int(found["schemaVersion"]),
+            choices=dict(found["choices"]),
+            read={broker: _progress(progress) for broker, progress in found["read"].items()},
+            files=[PartFile(**file) for file in found["files"]],
+            damage=dict(found["damage"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{path} is not an export manifest: {error!r}",
+            file=path,
+            hint="export again, to another directory (--to)",
+        ) from error
+
+
+def _progress(found: dict[str, Any]) -> Progress:
+    last = found["lastRecord"]
+    return Progress(
+        str(found["store"]),
+        int(found["startCommitLogOffset"]),
+        int(found["endCommitLogOffset"]),
+        LastRecord(**last) if last is not None else None,
+    )

@@ -39,6 +39,7 @@ from rmqtool.files.filesystem import (
     Status,
     WritableFile,
     WritableFileSystem,
+    copy_tree,
     join,
     merged,
     neighbour_attributes,
@@ -47,7 +48,6 @@ from rmqtool.files.filesystem import (
     require_unshrunk,
     split,
 )
-from rmqtool.files.trees import copy_tree
 
 PAGE = 4096
 _ZEROS = bytes(PAGE)

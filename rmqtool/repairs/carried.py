@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.errors import ReadFailed
-from rmqtool.files.filesystem import WritableFileSystem, make_directories, split
-from rmqtool.files.trees import copy_data
+from rmqtool.files.filesystem import WritableFileSystem, copy_data, make_directories, split
 from rmqtool.findings import Finding
 from rmqtool.findings.finding import UNREAD
 from rmqtool.formats import paths

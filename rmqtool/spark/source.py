@@ -76,7 +76,7 @@ class PushingSource(RocketMQSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader that takes filters."""
         from rmqtool.spark.options import parse_options
-        from rmqtool.spark.pushdown import PushingClusterReader, PushingReader
+        from rmqtool.spark.reader import PushingClusterReader, PushingReader
         from rmqtool.spark.schema import narrowed_to
 
         with in_plain_words():

@@ -156,7 +156,7 @@ class Batch:
         """The number of index entries of each record."""
         import numpy as np
 
-        from rmqtool.columns.keys import index_keys
+        from rmqtool.columns.dispatched import index_keys
 
         rows = index_keys(self._records, self._properties, self._rules).rows
         return np.bincount(rows, minlength=len(self))

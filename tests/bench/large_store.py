@@ -7,9 +7,9 @@ from typing import BinaryIO
 
 import numpy as np
 
+from rmqtool.columns.dispatched import index_keys
 from rmqtool.columns.encode import Outgoing, encode_records
 from rmqtool.columns.index_build import Keys
-from rmqtool.columns.keys import index_keys
 from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.queues import queue_runs
 from rmqtool.columns.records import decode_records

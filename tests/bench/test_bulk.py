@@ -16,10 +16,10 @@ import pytest
 
 from rmqtool.columns.batches import Projection, iter_batches
 from rmqtool.columns.checksums import CRC32
+from rmqtool.columns.dispatched import index_keys
 from rmqtool.columns.encode import Outgoing, encode_records
 from rmqtool.columns.index_build import Keys
 from rmqtool.columns.jsonl import iter_json_lines
-from rmqtool.columns.keys import index_keys
 from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.queues import queue_runs
 from rmqtool.columns.records import decode_records, have_right_crc, lie_in_place

@@ -17,10 +17,10 @@ import pytest
 
 from rmqtool import kernel
 from rmqtool.columns.compiled import WRONG_CRC, WRONG_PROPERTY_CRC, new_table
+from rmqtool.columns.dispatched import index_keys
 from rmqtool.columns.encode import Outgoing, encode_records
 from rmqtool.columns.index_build import Keys, hang_in, slots_of
 from rmqtool.columns.jsonl import iter_json_lines
-from rmqtool.columns.keys import index_keys
 from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.queues import queue_entries, runs_of
 from rmqtool.columns.records import decode_records, have_right_crc, have_right_property_crc

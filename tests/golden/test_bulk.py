@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from rmqtool.columns.dispatched import index_keys
 from rmqtool.columns.index_build import Keys
 from rmqtool.columns.jsonl import iter_json_lines
-from rmqtool.columns.keys import index_keys
 from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.queues import QueueRun, batch_units, decode_units, queue_runs
 from rmqtool.columns.records import (

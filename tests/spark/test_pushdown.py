@@ -21,8 +21,7 @@ from pyspark.sql import datasource as ds
 
 from rmqtool.files.posix import PosixReadableFile
 from rmqtool.spark.options import parse_options
-from rmqtool.spark.pushdown import PushingReader, narrowed
-from rmqtool.spark.reader import RocketMQReader
+from rmqtool.spark.reader import PushingReader, RocketMQReader, narrowed
 from rmqtool.spark.schema import spark_schema
 
 Unpacker = Callable[[str], Path]

@@ -11,7 +11,7 @@ from typing import Final
 from rmqtool.broker.client_registry import Connection
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.replies import Putting, Reply
-from rmqtool.broker.services.redelivery import find_number, stored_properties, text_of
+from rmqtool.broker.services.retry import find_number, stored_properties, text_of
 from rmqtool.broker.services.transactions import EndRequest, EndStatus, TransactionState
 from rmqtool.config import Version
 from rmqtool.engine.put import PutTicket

@@ -11,7 +11,7 @@ from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.replies import Forwarded, Putting, Reply
 from rmqtool.broker.producer.client import UniqKeys
 from rmqtool.broker.producer.send import broker_properties, receive, status_without_slave
-from rmqtool.broker.services.redelivery import text_of
+from rmqtool.broker.services.retry import text_of
 from rmqtool.broker.services.transactions import EndStatus
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import StoreConfig, Version

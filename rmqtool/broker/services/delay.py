@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from rmqtool.broker.services.events import Happened, Service
-from rmqtool.broker.services.redelivery import find_number, stored_again, stored_properties, text_of
+from rmqtool.broker.services.retry import find_number, stored_again, stored_properties, text_of
 from rmqtool.config import Version
 from rmqtool.engine.consume_queue import ConsumeQueue
 from rmqtool.engine.message import NewMessage

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.broker.offsets import ConsumerOffsets
 from rmqtool.broker.services.events import Happened, Service
-from rmqtool.broker.services.redelivery import stored_again, stored_properties
+from rmqtool.broker.services.retry import stored_again, stored_properties
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import Version
 from rmqtool.engine.get import GetMessageStatus, MessageFilter

@@ -1,5 +1,8 @@
 """Messages that a consumer could not consume: delivered again later, and in the end dead letters.
 
+``stored_again`` turns a stored message into a new one, as each service does to deliver, commit, check, send back or
+revive it. upstream makes a MessageExtBrokerInner of a MessageExt in many places, which differ in what they keep.
+
 upstream: AbstractSendMessageProcessor.consumerSendMsgBack for parallel consumers,
 SendMessageProcessor.handleRetryAndDLQ for messages that ordered consumers give up,
 ConsumeMessageOrderlyService.sendMessageBack.
@@ -8,30 +11,76 @@ ConsumeMessageOrderlyService.sendMessageBack.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from random import Random
 from typing import Any
 
 from rmqtool.broker.groups import SubscriptionGroups
-from rmqtool.broker.services.redelivery import stored_again, stored_properties
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import Version
-from rmqtool.engine.message import NewMessage
+from rmqtool.engine.message import NewMessage, property_text
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
+from rmqtool.formats.codes import HOST_BITS, TRANSACTION_MASK
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.ids import encode_offset_msg_id
+from rmqtool.formats.java import parse_int
+from rmqtool.formats.properties import BUILT_BINS, DECODED_BINS, decode_properties
 from rmqtool.formats.property_names import (
     DELAY,
     MAX_OFFSET,
     MAX_RECONSUME_TIMES,
     MIN_OFFSET,
     ORIGIN_MESSAGE_ID,
+    PROPERTY_CRC32,
     RECONSUME_TIME,
     RETRY_TOPIC,
     TRAN_MSG,
     WAIT,
 )
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE, dlq_topic, retry_topic
+
+
+def stored_properties(record: Message) -> dict[str, str]:
+    """Return the properties of a record, without the checksum that belongs to the record only."""
+    # The record would cache its own mapping; many records are processed at once.
+    found = decode_properties(record.raw_properties)
+    found.pop(PROPERTY_CRC32, None)
+    return found
+
+
+def text_of(properties: Mapping[str, str], version: Version) -> bytes:
+    """Return the property text that a broker makes of a decoded mapping."""
+    is_4_9 = version is Version.V4_9
+    return property_text(properties, BUILT_BINS if is_4_9 else DECODED_BINS, terminated=not is_4_9)
+
+
+def stored_again(record: Message, topic: str, queue_id: int, properties: Mapping[str, str]) -> NewMessage:
+    """Return a record as a new message with the same body, flag, birth time, hosts and count of deliveries."""
+    return NewMessage(
+        topic,
+        record.raw_body,
+        queue_id,
+        properties,
+        record.flag,
+        record.sys_flag & ~HOST_BITS,
+        record.born_timestamp,
+        (record.born_host_ip, record.born_host_port),
+        (record.store_host_ip, record.store_host_port),
+        record.reconsume_times,
+    )
+
+
+def with_transaction_type(sys_flag: int, kind: int) -> int:
+    """Return a system flag with another transaction type. upstream: resetTransactionValue"""
+    return sys_flag & ~TRANSACTION_MASK | kind
+
+
+@lru_cache(maxsize=256)
+def find_number(text: str | None) -> int | None:
+    """Return the Java int of a property; None if it is missing or not a number."""
+    return None if text is None else parse_int(text)
+
 
 # Tries of a message if neither its group nor its consumer has a limit.
 MOST_RETRIES = 16

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rmqtool.broker.services.events import Happened, Service
-from rmqtool.broker.services.redelivery import find_number, stored_again, stored_properties
+from rmqtool.broker.services.retry import find_number, stored_again, stored_properties
 from rmqtool.config import Version
 from rmqtool.engine.consume_queue import ConsumeQueue, DerivedFiles, DerivedQueue
 from rmqtool.engine.message import NewMessage, PutStatus

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from rmqtool.broker.offsets import ConsumerOffsets
 from rmqtool.broker.services.events import Happened, Service
-from rmqtool.broker.services.redelivery import (
+from rmqtool.broker.services.retry import (
     find_number,
     stored_again,
     stored_properties,

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rmqtool.audit.claims import Claim, QueueClaims, Verdict
 from rmqtool.engine.consume_queue import DerivedQueue
-from rmqtool.engine.encoder import is_directory_name
-from rmqtool.engine.message import QueueKey
+from rmqtool.engine.message import QueueKey, is_directory_name
 from rmqtool.engine.recovery.report import Misfit
 from rmqtool.files.filesystem import join
 from rmqtool.formats import layouts

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from rmqtool.config import StoreConfig
 from rmqtool.engine.consume_queue import DerivedFiles, DerivedQueue, QueueSizes
-from rmqtool.engine.encoder import is_directory_name
-from rmqtool.engine.message import QueueKey
+from rmqtool.engine.message import QueueKey, is_directory_name
 from rmqtool.engine.recovery.places import BeforeWrite
 from rmqtool.engine.recovery.queue_pass import Evidence, QueueCheck, Write
 from rmqtool.engine.recovery.report import Misfit, RecoveryReport

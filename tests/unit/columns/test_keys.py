@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmqtool.columns.keys import index_keys
+from rmqtool.columns.dispatched import index_keys
 from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.records import Records, decode_records
 from rmqtool.formats.commit_log import Message, decode_record

@@ -13,9 +13,17 @@ import pytest
 
 from rmqtool.errors import Refused, StoreError, StoreInUse, WriteFailed
 from rmqtool.exports import target as module
-from rmqtool.exports.manifest import Manifest, Progress, decode_manifest, encode_manifest
 from rmqtool.exports.parquet import PartFile
-from rmqtool.exports.target import Mode, Target, opened_target, read_manifests
+from rmqtool.exports.target import (
+    Manifest,
+    Mode,
+    Progress,
+    Target,
+    decode_manifest,
+    encode_manifest,
+    opened_target,
+    read_manifests,
+)
 from rmqtool.log.follow import LastRecord
 
 TEXT = b"content"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rmqtool.broker.services.redelivery import find_number
+from rmqtool.broker.services.retry import find_number
 from rmqtool.config import Version
 from rmqtool.engine.message import PutStatus
 from rmqtool.engine.put import Destination, delay_level, find_destination, inner_count
