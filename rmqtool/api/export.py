@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, cast
 
 from rmqtool.api.wanted import WHERE, Json, Said, Where, Working, effort_of, require_known, unknown_places, wanted_of
@@ -15,6 +17,31 @@ if TYPE_CHECKING:
     from rmqtool.api.shapes import Exported
     from rmqtool.exports.choice import Choice
     from rmqtool.exports.run import Outcome, Request
+
+
+ACCEPTED = "Try 65536, 64k, 64KiB, 1.5GiB, 0x10000; k means 1024."
+
+_SIZE = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?) ?(?:([kmgtp])(?:i?b)?|b)?", re.IGNORECASE)
+_HEX = re.compile(r"0x[0-9a-f_]+", re.IGNORECASE)
+_UNITS = "kmgtp"
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes."""
+    word = text.strip()
+    if _HEX.fullmatch(word):
+        return int(word.replace("_", ""), 16) if word[2:].strip("_") else _refuse(text)
+    match = _SIZE.fullmatch(word)
+    if match is None:
+        return _refuse(text)
+    power = _UNITS.index(match[2].lower()) + 1 if match[2] else 0
+    size = Fraction(match[1].replace("_", "")) * 1024**power
+    return size.numerator if size.denominator == 1 else _refuse(text)
+
+
+def _refuse(text: str) -> int:
+    raise UsageError(f'"{text}" is not a size in bytes', hint=ACCEPTED)
+
 
 Word = TypeVar("Word", bound=StrEnum)
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -138,7 +165,6 @@ def _choice(how: How, which: Where) -> Choice:
 
 
 def _size(size: int | str) -> int:
-    from rmqtool.api.sizes import parse_size
 
     return size if isinstance(size, int) else parse_size(size)
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqtool.audit.due import Batch, Half, HostRun, Ints, RecordFlaw, Wanted, iter_batches, join_hosts
-from rmqtool.audit.extract import LogExtract, iter_pieces
 from rmqtool.audit.index import EntryFlaw, IndexComparison, IndexLinks, IndexPart, KeysMissing, SlotPart, examine_links
-from rmqtool.audit.log_pass import OddTime, TimedRecord, take_times
+from rmqtool.audit.log_pass import LogExtract, OddTime, TimedRecord, iter_pieces, take_times
 from rmqtool.audit.queues import BatchApart, BatchQueueUnits, QueueComparison, QueueUnits, compare_run, follow
 from rmqtool.columns.queues import QueueRun, runs_of
 from rmqtool.errors import FileMissing, ReadFailed

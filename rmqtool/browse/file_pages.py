@@ -16,7 +16,7 @@ from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.log.end import read_record
-from rmqtool.look.region_window import iter_regions_from
+from rmqtool.look.dump import iter_regions_from
 from rmqtool.look.regions import Region
 from rmqtool.render.text import count, neutral, size, timestamp
 from rmqtool.store.index_files import Geometry, open_index

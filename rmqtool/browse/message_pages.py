@@ -20,7 +20,7 @@ from rmqtool.formats.message_json import message_json, read_body
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import read_record
 from rmqtool.log.walk import Place
-from rmqtool.look.region_window import iter_dledger_places_from, iter_places_from
+from rmqtool.look.dump import iter_dledger_places_from, iter_places_from
 from rmqtool.render.text import count, counted, hex_lines, neutral, size, timestamp
 from rmqtool.store.queues import ConsumeQueueFiles
 

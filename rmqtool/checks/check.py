@@ -28,7 +28,7 @@ from rmqtool.store.open import Store
 
 if TYPE_CHECKING:
     from rmqtool.audit.due import Half
-    from rmqtool.audit.extract import LogExtract
+    from rmqtool.audit.log_pass import LogExtract
     from rmqtool.audit.reports import Queue, SegmentReport, Sequence
     from rmqtool.log.ranges import Effort
     from rmqtool.store.segments import Segment, SegmentQueue

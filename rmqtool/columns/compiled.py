@@ -98,7 +98,7 @@ def sound(data: Buffer, file_offsets: Ints, first_physical_offset: int) -> int:
 def decoded(data: Bytes, file_offsets: Ints, checks: int) -> dict[str, Any] | None:
     """Return the columns of the records at some offsets, up to the first that is not a whole message.
 
-    ``checks`` are bits of ``columns.table``; the column ``wrong`` has those that failed. Places are compared as if
+    ``checks`` are bits ``WRONG_...``; the column ``wrong`` has those that failed. Places are compared as if
     byte 0 of ``data`` were physical offset 0.
     """
     native = kernel.NATIVE

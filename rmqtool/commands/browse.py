@@ -59,8 +59,8 @@ def browse(
 def _write_page(broker: BrokerOrCluster, path: str, target: str, redact: str | None, zone: tzinfo | None) -> Exit:
     from rmqtool import __version__
     from rmqtool.api.browse import report
-    from rmqtool.render.page_file import write_page
     from rmqtool.render.store_page import store_page
+    from rmqtool.render.web_page import write_page
 
     file = os.path.join(target, "index.html") if os.path.isdir(target) or target.endswith("/") else target
     if os.path.realpath(file).startswith(os.path.realpath(path) + os.sep):

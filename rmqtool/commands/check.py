@@ -84,8 +84,8 @@ def _require_place(report: str | None, store: str) -> None:
 def _show(output: Output, found: Checking, path: str, fail_on: Severity, report: str | None) -> Exit:
     from rmqtool.render.check import report_text, show_summary
     from rmqtool.render.findings import keep, show_findings
-    from rmqtool.render.page_file import write_page
     from rmqtool.render.text import neutral
+    from rmqtool.render.web_page import write_page
 
     started = time.monotonic()
     name = found.root if found.note is not None else path

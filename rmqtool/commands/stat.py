@@ -109,8 +109,8 @@ def _show(output: Output, found: Counted, report: str | None, store: str) -> Non
 
 def _write_page(output: Output, path: str, found: Counted, how: How, report: str | None) -> None:
     from rmqtool import __version__
-    from rmqtool.render.page_file import write_page
-    from rmqtool.render.stat_page import Section, page
+    from rmqtool.render.stat import Section, page
+    from rmqtool.render.web_page import write_page
 
     sections = [Section(*chart) for chart in found.charts]
     if report is not None:

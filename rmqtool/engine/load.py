@@ -442,8 +442,7 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[
     if segment is not None and _goes_on(log, segment, offset):
         # A recovery kept damage here. The records after it decide where the log ends.
         from rmqtool.audit.due import Wanted
-        from rmqtool.audit.extract import LogReading
-        from rmqtool.audit.log_pass import LogPass
+        from rmqtool.audit.log_pass import LogPass, LogReading
 
         # With this time of the clock no record is from the future.
         reading = LogPass(log, LONG_MAX // 2, LogReading(Wanted(DispatchRules(), keys=False)))

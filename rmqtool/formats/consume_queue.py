@@ -46,7 +46,7 @@ FILLER_UNIT = layouts.CONSUME_QUEUE_UNIT.encode(FILLER)
 WIDEST_GAP = 1 << 20
 LAST_OFFSET = LONG_MAX // UNIT_SIZE - WIDEST_GAP
 # ``rmqtool copy`` can leave messages out. Their entries point into blank segments before the first message, which begin
-# at this physical offset or later; see repairs/target.py.
+# at this physical offset or later; see repairs/copy.py.
 _LEAST_EMPTY_PLACE = 1 << 30
 SPARSE_END = BatchConsumeQueueUnit(-1, 0, 0, 0, 0, 0, -1, 0)
 

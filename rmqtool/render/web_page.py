@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from html import escape
 
+from rmqtool.errors import WriteFailed
 from rmqtool.render import text
 
 STYLE = """
@@ -113,3 +116,18 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]], numbers: frozense
         cells = "".join(f'<td class="{kind(place)}">{safe(cell)}</td>' for place, cell in enumerate(row))
         yield f"<tr>{cells}</tr>"
     yield "</table></div>"
+
+
+def write_page(path: str, text: str, option: str) -> None:
+    """Write the page to a temporary file first, so that it appears whole or not at all; ``option`` named the path."""
+    beside = f"{path}.part"
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(beside, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise WriteFailed(
+            f"{path} cannot be written: {error.strerror}", file=path, hint=f"name another place for {option}"
+        ) from error

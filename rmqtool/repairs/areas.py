@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from rmqtool.audit.due import Inflating, Wanted, rules_for
-from rmqtool.audit.extract import LogExtract
+from rmqtool.audit.log_pass import LogExtract
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.parts import Setup
 from rmqtool.files.filesystem import Closable, Kind, ReadableFileSystem, WritableFileSystem, iter_tree

@@ -16,8 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rmqtool.audit.damage import Damage
-from rmqtool.audit.extract import LogExtract, LogReading
-from rmqtool.audit.log_pass import LogPass
+from rmqtool.audit.log_pass import LogExtract, LogPass, LogReading
 from rmqtool.checks.check import Check
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.load import find_unsupported, refuse_linked

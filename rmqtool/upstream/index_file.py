@@ -28,7 +28,7 @@ from rmqtool.formats.java import parse_long
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.batches import Batch
 from rmqtool.upstream.broker_log import BrokerLog
-from rmqtool.upstream.checkpoint import Checkpoint
+from rmqtool.upstream.commit_log import Checkpoint
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.settings import StartSettings
 

@@ -24,10 +24,21 @@ from rmqtool.upstream.commit_log import CommitLog
 from rmqtool.upstream.config_files import ConfigLoad, load_config, wipe_consumer_offsets
 from rmqtool.upstream.files import StoreFiles, StoreView
 from rmqtool.upstream.intact import count_unreachable, find_log_files, find_lost
-from rmqtool.upstream.outcome import Cut, LostIndex, QueueOutcome, Scan, StartOutcome, find_rewinds, merge_changes
+from rmqtool.upstream.outcome import (
+    Cut,
+    LostIndex,
+    QueueOutcome,
+    Scan,
+    StartOutcome,
+    Trap,
+    config_traps,
+    find_rewinds,
+    find_traps,
+    heap_trap,
+    merge_changes,
+)
 from rmqtool.upstream.settings import LARGEST_ARRAY_OF_ALL, StartSettings, assumed_settings, with_found_settings
 from rmqtool.upstream.startup import MessageStore
-from rmqtool.upstream.traps import Trap, config_traps, find_traps, heap_trap
 
 _HEADER = layouts.INDEX_HEADER
 # Larger records are not read to find out what is wrong with them.

@@ -19,14 +19,12 @@ from rmqtool.formats.java import int64
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.batches import Batch, Run
 from rmqtool.upstream.broker_log import BrokerLog
-from rmqtool.upstream.checkpoint import Checkpoint
-from rmqtool.upstream.commit_log import CommitLog, Taker
+from rmqtool.upstream.commit_log import Checkpoint, CommitLog, EndOfFile, OutOfMemory, Taker, Unreadable
 from rmqtool.upstream.config_files import BACKUP, CompactionPositions, DelayOffsets
 from rmqtool.upstream.consume_queues import ConsumeQueueStore
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.index_file import IndexService
 from rmqtool.upstream.mapped_files import LoadRefused
-from rmqtool.upstream.record_check import EndOfFile, OutOfMemory, Unreadable
 from rmqtool.upstream.settings import StartSettings
 
 

@@ -53,8 +53,7 @@ from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
 if TYPE_CHECKING:
     from rmqtool.audit.damage import Damage
-    from rmqtool.audit.extract import LogExtract, LogReading
-    from rmqtool.audit.log_pass import LogPass, LogTail
+    from rmqtool.audit.log_pass import LogExtract, LogPass, LogReading, LogTail
 
 # A clock that is set back by more than this (ms) is noticed, so a checkpoint further ahead of the log is wrong.
 _AHEAD_MS = 3_600_000
@@ -248,7 +247,7 @@ class _Recovery:
     def _source(self, listing: StoreListing) -> LogReading:
         """Return the reader of the log: ``extract`` if it has all that is wanted, so that segments are read once."""
         from rmqtool.audit.due import Wanted, rules_for
-        from rmqtool.audit.extract import LogReading
+        from rmqtool.audit.log_pass import LogReading
 
         topics = self.setup.batch_topics
         topics = read_batch_topics(self.files) if topics is None else topics

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.api.sizes import ACCEPTED, parse_size
+from rmqtool.api.export import ACCEPTED, parse_size
 from rmqtool.errors import UsageError
 
 

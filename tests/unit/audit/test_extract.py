@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rmqtool.audit.due import Batch, Wanted
-from rmqtool.audit.extract import LogExtract
+from rmqtool.audit.log_pass import LogExtract
 from rmqtool.config import Version
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix import PosixReadableFileSystem

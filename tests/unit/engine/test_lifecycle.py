@@ -71,7 +71,7 @@ def test_a_second_start_in_another_process_fails(tmp_path: Path) -> None:
     program = (
         "import sys; from tests.support.engine_stores import small_setup\n"
         "from rmqtool.engine.store import MessageStore; from rmqtool.errors import StoreInUse\n"
-        "from rmqtool.files.posix import PosixWritableFileSystem\n"
+        "from rmqtool.files.posix_write import PosixWritableFileSystem\n"
         "try: MessageStore.open(small_setup(files=PosixWritableFileSystem(sys.argv[1])))\n"
         "except StoreInUse as error: print(error.message)"
     )

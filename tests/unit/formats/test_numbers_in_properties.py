@@ -61,10 +61,10 @@ def test_models_of_a_start_and_filters_have_the_same_parser(
     read: Callable[[str], int | None], text: str, number: int | None
 ) -> None:
     from rmqtool.filters import expressions, sql92
-    from rmqtool.upstream import mapped_files, record_check
+    from rmqtool.upstream import commit_log, mapped_files
 
     assert read(text) == number
-    assert expressions.parse_int is record_check.parse_int is parse_int
+    assert expressions.parse_int is commit_log.parse_int is parse_int
     assert sql92.parse_long is mapped_files.parse_long is parse_long
 
 

@@ -7,7 +7,7 @@ from datetime import UTC
 
 import pytest
 
-from rmqtool.render.stat_page import Section, page
+from rmqtool.render.stat import Section, page
 
 HOUR = 3_600_000
 START = 1_700_000_000_000 - 1_700_000_000_000 % HOUR

@@ -190,7 +190,7 @@ BROKEN = """
 import signal, sys
 from rmqtool.cli import main
 from rmqtool.errors import WriteFailed
-from rmqtool.files.posix import PosixWritableFile
+from rmqtool.files.posix_write import PosixWritableFile
 write, broken = PosixWritableFile.pwrite, []
 def pwrite(file, data, offset):
     if broken and "commitlog" in file.path:
