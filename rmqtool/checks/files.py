@@ -17,9 +17,9 @@ from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import FileKind
 from rmqtool.look.disk import check_disk, read_disk_use
-from rmqtool.look.queue_bounds import greatest_end, simple_queues
 from rmqtool.look.strangers import iter_strangers
 from rmqtool.store.listing import LOG_IS_EMPTY
+from rmqtool.store.queues import greatest_end, simple_queues
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
 # Bytes at the end of a queue file that tell whether its last entry is written; also at its beginning.
@@ -98,7 +98,7 @@ def check_segments(case: Case) -> Iterator[Finding]:
             yield new_finding("CL-SIZE", text, Place(case.shown(segment), 0, segment.size), size=size)
     yield from check_names(case)
     if not case.live:
-        yield from check_last(case.log, greatest_end(simple_queues(case.store)))
+        yield from check_last(case.log, greatest_end(simple_queues(case.store.listing)))
     yield from check_gaps(case)
 
 

@@ -18,15 +18,11 @@ from rmqtool.formats.layouts import StoreCheckpoint
 from rmqtool.formats.paths import Copy, FileKind
 from rmqtool.log.end import read_record
 from rmqtool.look.absent_queues import find_absent_queues, find_dispatched, iter_absent_queues, iter_odd_offsets
-from rmqtool.look.queue_bounds import (
-    greatest_end,
-    iter_file_bounds,
-    read_database_bounds,
-    simple_queues,
-)
+from rmqtool.look.queue_bounds import iter_file_bounds, read_database_bounds
 from rmqtool.store.config_files import loads
 from rmqtool.store.index_files import read_header
 from rmqtool.store.listing import QueueId
+from rmqtool.store.queues import greatest_end, simple_queues
 
 _LAYOUT = layouts.STORE_CHECKPOINT
 _READS_MORE = "after a crash a broker reads more of the log than it needs"
@@ -227,7 +223,7 @@ def check_queues_quickly(case: Case) -> Iterator[Finding]:
     """Yield missing queues and odd offsets, for a check that does not read the log."""
     ends = _ends(case)
     is_closed = not (case.abort or case.live)
-    end = 0 if is_closed else greatest_end(simple_queues(case.store))
+    end = 0 if is_closed else greatest_end(simple_queues(case.store.listing))
     dispatched = find_dispatched(end, has_queues=bool(ends), is_live=case.live, is_closed=is_closed)
     absent = find_absent_queues(case.store, case.configs, ends.keys() | case.unread_queues, dispatched)
     yield from iter_absent_queues(absent)
@@ -236,5 +232,5 @@ def check_queues_quickly(case: Case) -> Iterator[Finding]:
 
 def _ends(case: Case) -> dict[QueueId, int]:
     """Return the next offset of each queue, in files or in a database."""
-    found = dict(iter_file_bounds(case.store, simple_queues(case.store), case.end))
+    found = dict(iter_file_bounds(case.store, simple_queues(case.store.listing), case.end))
     return {queue: bounds.max_offset for queue, bounds in (found | read_database_bounds(case.store)).items()}

@@ -61,8 +61,8 @@ class Columns(dict[str, Any]):
 class Records:
     """Columns of whole message records: row i is the record at ``file_offsets[i]`` of ``data``.
 
-    ``columns`` are the number fields of the prefix. ``checked`` has the bits of ``columns.compiled`` for the checks that
-    were made; their results are the column ``wrong``.
+    ``columns`` are the number fields of the prefix. ``checked`` has the bits ``WRONG_...`` for the checks that were
+    made; their results are the column ``wrong``.
     """
 
     data: Bytes
@@ -133,7 +133,7 @@ def decode_records(
     """Return the columns of the records before the first that is not a whole message, and why that one is not.
 
     Bytes from ``end`` on are not read. ``file_offsets`` may be in any order, but not negative. ``checks`` are the bits
-    of ``columns.compiled`` that the caller will ask for: the kernel makes these checks while the bytes are in the caches.
+    ``WRONG_...`` that the caller will ask for: the kernel makes these checks while the bytes are in the caches.
     """
     piece = as_bytes(data)[:end]
     end = len(piece)

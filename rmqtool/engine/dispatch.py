@@ -31,7 +31,7 @@ from rmqtool.engine.commit_log import CommitLog, Tail
 from rmqtool.engine.consume_queue import ConsumeQueues, ExtUnit
 from rmqtool.engine.health import Health
 from rmqtool.engine.index_file import IndexService
-from rmqtool.engine.message import QueueKey, is_directory_name
+from rmqtool.engine.message import QueueKey
 from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.files.salvaged import is_of_the_disk
@@ -46,6 +46,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.index import key_hash
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
+from rmqtool.formats.topics import is_directory_name
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.config_files import load_config
 from rmqtool.store.segments import Segment

@@ -46,7 +46,7 @@ from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.index_files import DEFAULT, Geometry, open_index, read_header
 from rmqtool.store.listing import LOG_IS_EMPTY, FoundFile, QueueId, StoreListing, list_store
 from rmqtool.store.open import AS_VERSION, BROKER_CONF
-from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles, simple_queues
 from rmqtool.store.rocksdb import ListedStore
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
@@ -226,7 +226,7 @@ def read_state(
     _check_log_directories(directories, config.version)
     segments, empty = _whole_segments(files, listing, config)
     log = SegmentQueue(segments)
-    simple = [ConsumeQueueFiles(*item) for item in listing.queues(FileKind.CONSUME_QUEUE).items()]
+    simple = simple_queues(listing)
     batch = [BatchQueueFiles(*item) for item in listing.queues(FileKind.BATCH_CONSUME_QUEUE).items()]
     kinds = listing.queue_kinds(config)
     rows = QueueRows(ListedStore(files.shown("").rstrip("/") or ".", files, listing)) if kinds.in_rows else None

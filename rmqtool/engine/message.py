@@ -44,7 +44,7 @@ from rmqtool.formats.properties import (
     split_property_crc,
 )
 from rmqtool.formats.property_names import PROPERTY_CRC32
-from rmqtool.formats.topics import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX
+from rmqtool.formats.topics import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX, is_directory_name
 
 # An address, 4 or 16 bytes, and a port.
 Host: TypeAlias = tuple[bytes, int]
@@ -258,12 +258,8 @@ _RECORD_OVER_BODY = 64 << 10
 _LEAST_MAX_MESSAGE_SIZE = 10
 # Topics whose rules are cached. A producer of random topics must not fill the memory.
 _MOST_TOPICS_KNOWN = 1 << 16
-# Bytes of a file name; file systems do not allow longer ones.
-_NAME_LIMIT = 255
 # How to pack the fields before the body, and their size in bytes, by the host bits of the system flag.
 _PREFIXES = {bits: (layout.packer.pack, layout.size) for bits, layout in PREFIXES.items()}
-# They would be the directory of all topics, or the one above it.
-_NO_NAMES = frozenset({"", ".", ".."})
 
 
 @dataclass(slots=True)
@@ -421,7 +417,7 @@ class Encoder:
         length, has_crc = len(text), self.has_property_crc
         if has_crc:
             text, _ = split_property_crc(text)
-            text = text if not text or is_terminated(text) else text + _SEPARATOR
+            text = text if not text or is_terminated(text) else text + PROPERTY_SEPARATOR.encode()
             length = len(text) + CRC_BLOCK_LENGTH
         if length > MAX_PROPERTIES_LENGTH:
             return self.status_of_long(text)
@@ -449,15 +445,3 @@ class Encoder:
         prefix = pack(*head, born_ip, born_port, 0, store_ip, store_port, times, prepared, len(body))
         rest = bytes(CRC_BLOCK_LENGTH) if has_crc else b""
         return bytearray().join((prefix, body, rules.encoded, encode_length(length), text, rest))
-
-
-_SEPARATOR = PROPERTY_SEPARATOR.encode()
-
-
-def is_directory_name(topic: str) -> bool:
-    """Return whether a topic can be the directory of its queues. Names like ``..`` must not reach other directories."""
-    try:
-        raw = topic.encode()
-    except UnicodeEncodeError:
-        return False
-    return topic not in _NO_NAMES and "/" not in topic and "\0" not in topic and len(raw) <= _NAME_LIMIT

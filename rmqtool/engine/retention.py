@@ -23,7 +23,6 @@ from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.commit_log import CommitLog, LogDirectory
 from rmqtool.engine.health import Health, RunningFlag
 from rmqtool.engine.load import count_messages
-from rmqtool.engine.message import is_directory_name
 from rmqtool.files.filesystem import Kind, WritableFileSystem, join, split
 from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
@@ -37,6 +36,7 @@ from rmqtool.formats.paths import (
     segment_directory,
     segment_name,
 )
+from rmqtool.formats.topics import is_directory_name
 from rmqtool.store.index_files import read_header
 from rmqtool.store.segments import Segment
 

@@ -168,6 +168,21 @@ def split_namespace(name: str) -> tuple[str, str]:
     return (namespace, rest) if namespace and percent else ("", bare)
 
 
+# Bytes of a file name; file systems do not allow longer ones.
+_NAME_LIMIT = 255
+# They would be the directory of all topics, or the one above it.
+_NO_NAMES = frozenset({"", ".", ".."})
+
+
+def is_directory_name(topic: str) -> bool:
+    """Return whether a topic can be the directory of its queues. Names like ``..`` must not reach other directories."""
+    try:
+        raw = topic.encode()
+    except UnicodeEncodeError:
+        return False
+    return topic not in _NO_NAMES and "/" not in topic and "\0" not in topic and len(raw) <= _NAME_LIMIT
+
+
 def check_topic_name(topic: str, version: str) -> str | None:
     """Return why a broker of ``version`` refuses to create ``topic``, or None."""
     if not topic or topic.isspace():

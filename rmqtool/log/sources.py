@@ -37,7 +37,7 @@ from rmqtool.store.open import (
     size_of,
 )
 from rmqtool.store.open import is_directory as is_a_directory
-from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.queues import simple_queues
 from rmqtool.store.segments import Segment
 
 
@@ -329,7 +329,7 @@ def _read_store_log(path: str) -> StoreLog:
         end = LogEnd(files[-1].end_offset if files else 0, None)
         return StoreLog(path, files, [], live=False, broker=_directory_name(compacted.root), end=end)
     with _opened(path) as store:
-        queues = [ConsumeQueueFiles(*item) for item in store.listing.queues(FileKind.CONSUME_QUEUE).items()]
+        queues = simple_queues(store.listing)
         return StoreLog(
             root=store.root,
             files=logs_of(store),

@@ -19,20 +19,13 @@ from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import TopicKind, find_own_names, topic_kind
 from rmqtool.log.end import LogEnd, aligned_log, find_log_end, first_record
 from rmqtool.look.disk import DiskUse, read_disk_use
-from rmqtool.look.queue_bounds import (
-    QueueBounds,
-    find_first_stored,
-    greatest_end,
-    iter_file_bounds,
-    read_database_bounds,
-    simple_queues,
-)
+from rmqtool.look.queue_bounds import QueueBounds, find_first_stored, iter_file_bounds, read_database_bounds
 from rmqtool.look.strangers import iter_strangers
 from rmqtool.store.config_files import Configs, read_configs
 from rmqtool.store.index_files import read_header
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store, unread_finding
-from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.queues import ConsumeQueueFiles, greatest_end, simple_queues
 
 T = TypeVar("T")
 
@@ -199,12 +192,14 @@ def read_overview(store: Store) -> Overview:
     attempts = Attempts(store.root)
     dledger = store.is_dledger
     log = attempts.get(lambda: aligned_log(store.commit_log), store.commit_log)
-    queues = [queue for queue in simple_queues(store) if attempts.get(partial(_is_readable, queue), otherwise=False)]
+    queues = [
+        queue for queue in simple_queues(store.listing) if attempts.get(partial(_is_readable, queue), otherwise=False)
+    ]
     nowhere = LogEnd(log.min_offset, None)
     end = attempts.get(lambda: find_log_end(log, queues, dledger=dledger), nowhere)
     none: dict[QueueId, QueueBounds] = {}
     bounds = attempts.get(lambda: dict(iter_file_bounds(store, queues, end)), none)
-    files = {queue.queue for queue in simple_queues(store)} - bounds.keys()
+    files = {queue.queue for queue in simple_queues(store.listing)} - bounds.keys()
     in_database: dict[QueueId, QueueBounds] | None = {}
     missing: OptionalMissing | None = None
     try:

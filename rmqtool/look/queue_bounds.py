@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
@@ -14,8 +14,8 @@ from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.log.end import LogEnd, find_log_end, read_record
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
-from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
-from rmqtool.store.rocksdb import QueueRow, has_database_queues, iter_queue_rows, open_database, read_bounds
+from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles, greatest_end, simple_queues
+from rmqtool.store.rocksdb import QueueRow, iter_queue_rows, open_database, read_queue_bounds
 
 
 class QueueBounds(NamedTuple):
@@ -39,11 +39,6 @@ def find_first_stored(store: Store, queue: ConsumeQueueFiles, begin: int, end: i
     return None
 
 
-def simple_queues(store: Store) -> list[ConsumeQueueFiles]:
-    """Return the simple queues in files."""
-    return [ConsumeQueueFiles(*item) for item in store.listing.queues(FileKind.CONSUME_QUEUE).items()]
-
-
 def iter_file_bounds(
     store: Store, queues: list[ConsumeQueueFiles], end: LogEnd
 ) -> Iterator[tuple[QueueId, QueueBounds]]:
@@ -63,23 +58,10 @@ def iter_file_bounds(
         yield queue_id, QueueBounds(batch.min_offset(log_min), batch.max_offset)
 
 
-def greatest_end(queues: Iterable[ConsumeQueueFiles]) -> int:
-    """Return the end of the last record that a queue entry points to; -1 without any."""
-    return max(map(_queue_end, queues), default=-1)
-
-
-def _queue_end(queue: ConsumeQueueFiles) -> int:
-    unit = queue.last_unit
-    return -1 if unit is None else unit.physical_offset + unit.size
-
-
 def read_database_bounds(store: Store) -> dict[QueueId, QueueBounds]:
     """Return the bounds of queues in RocksDB that have no files."""
-    if not has_database_queues(store):
-        return {}
     known = store.listing.queues(FileKind.CONSUME_QUEUE)
-    with open_database(store, paths.CONSUME_QUEUE) as database:
-        return {queue: QueueBounds(*bounds) for queue, bounds in read_bounds(database).items() if queue not in known}
+    return {queue: QueueBounds(*bounds) for queue, bounds in read_queue_bounds(store).items() if queue not in known}
 
 
 def read_database_queue(store: Store, queue: QueueId) -> list[QueueRow]:
@@ -94,7 +76,7 @@ def count_messages(store: Store, topics: TopicPatterns, queue_id: int | None) ->
 
     A message of a light queue belongs to its topic too, so light queues count only if they are asked for.
     """
-    queues = simple_queues(store)
+    queues = simple_queues(store.listing)
     try:
         end = find_log_end(store.commit_log, queues, dledger=store.is_dledger)
         bounds = dict(iter_file_bounds(store, queues, end)) | read_database_bounds(store)

@@ -16,16 +16,10 @@ from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import LogEnd, find_log_end
-from rmqtool.look.queue_bounds import (
-    QueueBounds,
-    iter_file_bounds,
-    read_database_bounds,
-    read_database_queue,
-    simple_queues,
-)
+from rmqtool.look.queue_bounds import QueueBounds, iter_file_bounds, read_database_bounds, read_database_queue
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
-from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.queues import ConsumeQueueFiles, simple_queues
 from rmqtool.store.rocksdb import has_database_queues
 from rmqtool.store.time_search import (
     Boundary,
@@ -57,7 +51,7 @@ class TimeLookup:
     @cached_property
     def _simple(self) -> dict[QueueId, ConsumeQueueFiles]:
         found: dict[QueueId, ConsumeQueueFiles] = {}
-        for queue in simple_queues(self.store):
+        for queue in simple_queues(self.store.listing):
             try:
                 queue.min_offset(self.store.commit_log.min_offset, self.store.version)
                 queue.require_ends()

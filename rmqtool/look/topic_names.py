@@ -36,12 +36,12 @@ def find_topics(store: Store, patterns: TopicPatterns) -> list[str] | None:
 
 def _iter_known(store: Store) -> Iterator[str]:
     # Imported when needed: a topic that is named in full needs neither queues nor configuration.
-    from rmqtool.look.queue_bounds import read_database_bounds
     from rmqtool.store.config_files import read_configs
+    from rmqtool.store.rocksdb import read_queue_bounds
 
     for kind in (FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE):
         yield from (queue.topic for queue in store.listing.queues(kind))
-    yield from (queue.topic for queue in read_database_bounds(store))
+    yield from (queue.topic for queue in read_queue_bounds(store))
     yield from read_configs(store).topics
 
 
@@ -84,12 +84,12 @@ def describe_unknown_queue(store: Store, patterns: TopicPatterns, queue_id: int)
 
     A topic has the queues of its configuration and those on disk.
     """
-    from rmqtool.look.queue_bounds import read_database_bounds
     from rmqtool.store.config_files import read_configs
+    from rmqtool.store.rocksdb import read_queue_bounds
 
     try:
         queues = {*store.listing.queues(FileKind.CONSUME_QUEUE), *store.listing.queues(FileKind.BATCH_CONSUME_QUEUE)}
-        queues |= read_database_bounds(store).keys()
+        queues |= read_queue_bounds(store).keys()
         configs = read_configs(store).topics
     except (OptionalMissing, ReadFailed):
         return None

@@ -30,10 +30,11 @@ from rmqtool.formats.topics import TopicKind, topic_kind
 from rmqtool.log.ranges import Effort
 from rmqtool.log.read import Damage
 from rmqtool.log.sources import LogFile
-from rmqtool.look.queue_bounds import read_database_bounds, simple_queues
+from rmqtool.look.queue_bounds import read_database_bounds
 from rmqtool.repairs.carried import Carrying, carry, carry_services, groups_of, merged, read_texts, watched_offsets
 from rmqtool.repairs.target import Target
 from rmqtool.store.open import Store, unread_finding
+from rmqtool.store.queues import simple_queues
 
 if TYPE_CHECKING:
     from rmqtool.log.ownership import Belonging
@@ -251,7 +252,7 @@ class _Reading:
         """
         found: dict[Queue, int] = {}
         committed = {queue: max(offsets) for queue, offsets in watched_offsets(self.texts).items()}
-        for queue in simple_queues(self.store):
+        for queue in simple_queues(self.store.listing):
             name = (queue.queue.topic, queue.queue.queue_id)
             try:
                 found[name] = queue.max_offset

@@ -7,14 +7,15 @@ found by binary search.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from rmqtool.config import Version
 from rmqtool.formats import consume_queue, layouts
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
-from rmqtool.store.listing import QueueId
+from rmqtool.formats.paths import FileKind
+from rmqtool.store.listing import QueueId, StoreListing
 from rmqtool.store.segments import Segment, SegmentQueue
 
 # Upstream's recovery reads at most this many files of a queue.
@@ -191,6 +192,17 @@ class ConsumeQueueFiles:
             else:
                 high = middle
         return low * _UNIT.size
+
+
+def simple_queues(listing: StoreListing) -> list[ConsumeQueueFiles]:
+    """Return the simple queues of a store that are in files."""
+    return [ConsumeQueueFiles(*item) for item in listing.queues(FileKind.CONSUME_QUEUE).items()]
+
+
+def greatest_end(queues: Iterable[ConsumeQueueFiles]) -> int:
+    """Return the end of the last record that a queue entry points to; -1 without any."""
+    last = (queue.last_unit for queue in queues)
+    return max((unit.physical_offset + unit.size for unit in last if unit is not None), default=-1)
 
 
 @dataclass(frozen=True)

@@ -272,6 +272,14 @@ def read_bounds(database: Database) -> dict[QueueId, tuple[int, int]]:
     return {queue: (smallest.get(queue, 0), end) for queue, end in greatest.items()}
 
 
+def read_queue_bounds(store: Listed) -> dict[QueueId, tuple[int, int]]:
+    """Return the first and the next queue offset of each queue in the database of a store, if it has one."""
+    if not has_database_queues(store):
+        return {}
+    with open_database(store, paths.CONSUME_QUEUE) as database:
+        return read_bounds(database)
+
+
 def read_queue_row(database: Database, queue: QueueId, queue_offset: int) -> RocksDBQueueValue | None:
     data = database.get("default", rocksdb_rows.encode_queue_key(QueueRowKey(*queue, queue_offset)))
     return _VALUE.decode(data) if data is not None and len(data) == _VALUE.size else None

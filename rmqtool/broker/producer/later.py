@@ -136,14 +136,17 @@ def open_later_producer(
     wish: Wish = Wish(),  # noqa: B008  (never changed)
     outcome: Outcome | None = None,
     group: str = DEFAULT_GROUP,
-) -> Iterator[LaterProducer]:
+) -> Iterator[Producer]:
     """Open the store at ``root`` for a producer; at the end everything is durable, including queues and index."""
     with opened_at(root, config) as store:
         clock = store.setup.clock
         topics = TopicConfigs(config_text(store.setup.files, TOPICS), config.version, clock)
         groups = SubscriptionGroups(config_text(store.setup.files, SUBSCRIPTION_GROUP), config, clock)
-        producer = LaterProducer(store, topics, groups, creates=creates, wish=wish, outcome=outcome, group=group)
+        if wish == Wish() and outcome is None:
+            yield Producer(store, topics, groups, creates=creates)
+            return
+        later = LaterProducer(store, topics, groups, creates=creates, wish=wish, outcome=outcome, group=group)
         try:
-            yield producer
+            yield later
         finally:
-            producer.finish()
+            later.finish()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rmqtool.audit.claims import Claim, QueueClaims, Verdict
 from rmqtool.engine.consume_queue import DerivedQueue
-from rmqtool.engine.message import QueueKey, is_directory_name
+from rmqtool.engine.message import QueueKey
 from rmqtool.engine.recovery.report import Misfit
 from rmqtool.files.filesystem import join
 from rmqtool.formats import layouts
@@ -24,7 +24,7 @@ from rmqtool.formats.consume_queue import FILLER_UNIT, LAST_OFFSET, UNIT_SIZE, i
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import segment_name
-from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_directory_name
 from rmqtool.log.end import read_record
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from rmqtool.config import StoreConfig
 from rmqtool.engine.consume_queue import DerivedFiles, DerivedQueue, QueueSizes
-from rmqtool.engine.message import QueueKey, is_directory_name
+from rmqtool.engine.message import QueueKey
 from rmqtool.engine.recovery.places import BeforeWrite
 from rmqtool.engine.recovery.queue_pass import Evidence, QueueCheck, Write
 from rmqtool.engine.recovery.report import Misfit, RecoveryReport
@@ -28,6 +28,7 @@ from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, FILLER_UNIT, UNIT_SIZ
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.formats.paths import FileKind, segment_directory, segment_name
+from rmqtool.formats.topics import is_directory_name
 from rmqtool.store.listing import QueueId, StoreListing
 from rmqtool.store.queues import BatchQueueFiles
 from rmqtool.store.segments import Segment, usual_size
