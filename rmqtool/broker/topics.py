@@ -153,7 +153,7 @@ class TopicConfigs:
             self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **made))
 
     def offer(self, topic: str, queues: int) -> None:
-        """Let consumers read so many queues of a topic, also one that is missing or may not be read."""
+        """Let consumers read a number of queues of a topic. It is made if it is missing, and readable if it is not."""
         config = self.table.get(topic)
         if config is None:
             self.ensure(topic, queues, PERM_READ)

@@ -24,7 +24,7 @@ from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.hosts import format_address, parse_address
 from rmqtool.formats.paths import ABORT
-from rmqtool.repairs.stand_in import Damaged, stand_in
+from rmqtool.repairs.substitute import Damaged, substitute
 from rmqtool.server.channel import Connection
 from rmqtool.server.server import Observer, Server
 from rmqtool.server.sockets import Address, Sockets, bound
@@ -248,7 +248,7 @@ class Lifecycle:
         return config.with_assignments(self._own, takes_unused=True)
 
     def open(self) -> Self:
-        """Open the store, under its lock; or its stand-in."""
+        """Open the store, under its lock; or its substitute."""
         with ExitStack() as stack:
             self.store = MessageStore.open(self._setup(stack))
             stack.callback(self.store.close)
@@ -262,7 +262,7 @@ class Lifecycle:
 
     def _setup(self, stack: ExitStack) -> Setup:
         if self._aside is not None:
-            found = stack.enter_context(stand_in(*self._aside, self._with_own))
+            found = stack.enter_context(substitute(*self._aside, self._with_own))
             self.recovered, self._damage = found.recovered, found.damage
             return found.setup
         files = stack.enter_context(PosixWritableFileSystem(self._root))

@@ -89,7 +89,7 @@ def filter_of(expression_type: str, expression: str, version: str) -> MessageFil
 
 @dataclass(frozen=True)
 class WholeRecords:
-    """Passes over places of a damaged log that queue entries point to, as if the messages were not wanted.
+    """Skips places of a damaged log that queue entries point to, as if the messages were not wanted.
 
     upstream: a broker sends the damaged bytes, and its client fails on them again and again.
     """

@@ -240,7 +240,7 @@ class Sending:
     def _refusal(self, asked: Asked, header: SendMessage, config: TopicConfig | None) -> RemotingCommand | None:
         """Refuse what upstream's ``msgCheck`` refuses; a topic that is not there is made where that is allowed."""
         topic, version, command = header.topic, self._broker.version, asked.command
-        # What a consumer sends again is consumption: it comes back to its group.
+        # A message to a retry topic comes from a consumer, and comes back to its group.
         is_forbidden = self._broker.read_only and not topic.startswith(RETRY_PREFIX)
         if is_forbidden or (not self._config.broker_permission & PERM_WRITE and (config or {}).get("order")):
             return refuse(command, SENDING_FORBIDDEN, version, address=self._address)

@@ -1,11 +1,11 @@
-"""Stand-ins: a store to be served while nothing reaches its disk, not even if the broker before left it damaged.
+"""Substitutes: a store to be served while nothing reaches its disk, not even if the broker before left it damaged.
 
-The stand-in is the store in overlays. There it is repaired: damage of the log is bridged, queues and index are made of
+The substitute is the store in overlays. There it is repaired: damage of the log is bridged, queues and index are made of
 the log, queues and settings in RocksDB become files. A server then opens it like any store. Its changes (offsets, and
-the messages that consumers send back) are kept in a state directory outside the store, so the next stand-in goes on
+the messages that consumers send back) are kept in a state directory outside the store, so the next one goes on
 where this one ended or was killed. A state belongs to the store as it was: if the store changes, it is refused.
 
-While there is a stand-in, no process can open the store for writing: it has a shared lock on the lock file.
+While there is a substitute, no process can open the store for writing: it has a shared lock on the lock file.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Damaged:
 
 
 @dataclass(frozen=True)
-class StandIn:
+class Substitute:
     """A store that is ready to be opened in the overlays, and the damage of the store below."""
 
     setup: Setup
@@ -85,8 +85,10 @@ def state_directory(root: str, wanted: str | None) -> str:
 
 
 @contextmanager
-def stand_in(open_store: OpenStore, wanted: str | None, use: Callable[[StoreConfig], StoreConfig]) -> Iterator[StandIn]:
-    """Give the stand-in of a store; ``use`` adds to its settings."""
+def substitute(
+    open_store: OpenStore, wanted: str | None, use: Callable[[StoreConfig], StoreConfig]
+) -> Iterator[Substitute]:
+    """Give the substitute of a store; ``use`` adds to its settings."""
     with ExitStack() as stack:
         store = stack.enter_context(open_store())
         place = _prepared(store.root, state_directory(store.root, wanted), is_default=wanted is None)
@@ -97,7 +99,7 @@ def stand_in(open_store: OpenStore, wanted: str | None, use: Callable[[StoreConf
             stack.enter_context(shared)
         about = _read_about(files)
         if about is None:
-            # What a start left that was killed before it was ready does not count.
+            # A start was killed before it was ready.
             _discard(files)
         areas = stack.enter_context(Areas(store, kept_in=files))
         state = areas.state()
@@ -114,7 +116,7 @@ def stand_in(open_store: OpenStore, wanted: str | None, use: Callable[[StoreConf
             if about["databases"]:
                 _use_file_settings(areas)
             recovered = bool(recover(areas.setup()).changes)
-        yield StandIn(_with(areas.setup(), use), damage, recovered)
+        yield Substitute(_with(areas.setup(), use), damage, recovered)
 
 
 def _with(setup: Setup, use: Callable[[StoreConfig], StoreConfig]) -> Setup:
