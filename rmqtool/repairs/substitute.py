@@ -1,7 +1,7 @@
 """Substitutes: a store to be served while nothing reaches its disk, not even if the broker before left it damaged.
 
-The substitute is the store in overlays. There it is repaired: damage of the log is bridged, queues and index are made of
-the log, queues and settings in RocksDB become files. A server then opens it like any store. Its changes (offsets, and
+The substitute is the store in overlays. There it is repaired: damage of the log is bridged, queues and index are made
+of the log, queues and settings in RocksDB become files. A server then opens it like any store. Its changes (offsets, and
 the messages that consumers send back) are kept in a state directory outside the store, so the next one goes on
 where this one ended or was killed. A state belongs to the store as it was: if the store changes, it is refused.
 
@@ -39,7 +39,7 @@ BESIDE = "-rmqtool-state"
 _ABOUT = "store.json"
 _VERSION = 1
 _PRIVATE = 0o700
-# What makes a broker, and our engine, keep queues in files.
+# With these settings a broker, and our engine, keep queues in files.
 _IN_FILES = ("storeType=default", "rocksdbCQDoubleWriteEnable=false")
 
 OpenStore = Callable[[], Store]
