@@ -1,8 +1,8 @@
 """Substitutes: a store to be served while nothing reaches its disk, not even if the broker before left it damaged.
 
 The substitute is the store in overlays. There it is repaired: damage of the log is bridged, queues and index are made
-of the log, queues and settings in RocksDB become files. A server then opens it like any store. Its changes (offsets, and
-the messages that consumers send back) are kept in a state directory outside the store, so the next one goes on
+of the log, queues and settings in RocksDB become files. A server then opens it like any store. Its changes (offsets,
+and the messages that consumers send back) are kept in a state directory outside the store, so the next one goes on
 where this one ended or was killed. A state belongs to the store as it was: if the store changes, it is refused.
 
 While there is a substitute, no process can open the store for writing: it has a shared lock on the lock file.
