@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
     from rmqtool.api.group import groups as groups
     from rmqtool.api.info import info as info
     from rmqtool.api.init import init as init
+    from rmqtool.api.mirror import mirror as mirror
     from rmqtool.api.produce import produce as produce
     from rmqtool.api.produce import put as put
     from rmqtool.api.query import query as query
@@ -64,6 +65,7 @@ _PLACES = {
     "groups": "rmqtool.api.group",
     "info": "rmqtool.api.info",
     "init": "rmqtool.api.init",
+    "mirror": "rmqtool.api.mirror",
     "open": "rmqtool.api.store",
     "past_repairs": "rmqtool.api.repair",
     "produce": "rmqtool.api.produce",

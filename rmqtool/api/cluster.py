@@ -135,11 +135,14 @@ class Cluster(Opening):
     def connections(self) -> Connections:
         """The connections of this client."""
         if self._connections is None:
-            self._connections = self.face.run(self._open())
+            self._connections = self.face.run(self.connected())
         return self._connections
 
-    async def _open(self) -> Connections:
-        return self.open_connections()
+    async def connected(self) -> Connections:
+        """Return the connections of this client, on its loop."""
+        if self._connections is None:
+            self._connections = self.open_connections()
+        return self._connections
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine of the client and return what it gives."""

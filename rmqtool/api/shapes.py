@@ -591,3 +591,18 @@ class Ready(TypedDict):
     store: str | None
     readOnly: bool
     recovered: bool
+
+
+# A line of `mirror --jsonl`: how far the mirror is. "from" is its first physical offset; "durable" the one after the
+# last byte that survives a power cut.
+Mirrored = TypedDict(
+    "Mirrored",
+    {
+        "master": str,
+        "from": int,
+        "durable": int,
+        "masterMax": "int | None",
+        "lagBytes": int,
+        "bytesPerSecond": int,
+    },
+)

@@ -57,6 +57,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("consume", "rmqtool.commands.consume:consume", Panel.USE, "Read messages as a consumer group."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Export messages as Parquet, with or without Spark."),
     Entry("serve", "rmqtool.commands.serve:serve", Panel.NETWORK, "Serve a store to RocketMQ clients."),
+    Entry("mirror", "rmqtool.commands.mirror:mirror", Panel.NETWORK, "Mirror a broker's log to disk as it grows."),
     Entry("demo", "rmqtool.commands.demo:demo", Panel.USE, "Take a guided tour on a new sample store."),
     Entry("man", "rmqtool.commands.man:man", Panel.USE, "Show a page of the manual."),
 )

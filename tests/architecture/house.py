@@ -31,6 +31,7 @@ ROOMS = (
     "checks",
     "repairs",
     "client",
+    "replica",
     "server",
     "exports",
     "spark",
@@ -95,8 +96,8 @@ SLOW_THIRD_PARTIES = frozenset({"numpy", "pyarrow"})
 SLOW_ROOMS = frozenset({"columns", "log", "audit", "look", "client", "exports"})
 
 WITHOUT_FILES = frozenset({"formats", "columns", "remoting"})
-# Stored bytes are laid out in formats, bytes between clients and brokers in remoting.
-LAYOUT_ROOMS = frozenset({"formats", "remoting"})
+# Stored bytes are laid out in formats, bytes between clients and brokers in remoting, those of replication in replica.
+LAYOUT_ROOMS = frozenset({"formats", "remoting", "replica"})
 
 PROPERTY_NAMES = "formats/property_names.py"
 
@@ -181,8 +182,11 @@ CALLED_LATER: dict[str, str] = {
     "formats.topics:split_namespace": "a server of clients with a namespace tells it from the name",
     "formats.rocksdb_rows:decode_config_json": "a server over a store with configuration in RocksDB reads its rows",
     "formats.rocksdb_rows:encode_config_json": "a server over a store with configuration in RocksDB writes its rows",
-    "formats.control_texts:encode_epoch_file": "a replica keeps the epochs of its masters",
-    "formats.control_texts:new_epoch_file": "a replica keeps the epochs of its masters",
+    "replica.chunks:Answer": "a master answers the handshake of a slave",
+    "replica.chunks:decode_last_report": "serve as a master of slaves",
+    "replica.chunks:encode_answer": "serve as a master of slaves",
+    "replica.chunks:encode_chunk": "serve as a master of slaves",
+    "replica.chunks:encode_transfer": "serve as a master of slaves",
     "formats.control_texts:encode_dledger_state": "a copy of a DLedger node as a group of its own",
     "formats.control_texts:encode_properties_file": "a copy of a DLedger node as a group of its own",
     "formats.bloom:": "a server keeps the bits of groups that subscribe by SQL92, in consumerFilter.json",

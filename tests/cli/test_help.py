@@ -40,7 +40,7 @@ def test_a_panel_without_commands_is_not_shown(capsys: pytest.CaptureFixture[str
 def test_hints_name_commands_of_the_design_and_no_hint_is_a_command() -> None:
     design = {
         *("info", "cat", "query", "dump", "browse", "stat", "check", "diff", "recover", "repair", "copy"),
-        *("init", "topic", "produce", "consume", "tick", "export", "demo", "man", "serve", "group"),
+        *("init", "topic", "produce", "consume", "tick", "export", "demo", "man", "serve", "mirror", "group"),
     }
     assert {line.split()[0] for line in OTHER_NAMES.values()} <= design | {"--help", "--version"}
     assert {name.lower() for name in OTHER_NAMES} & design == set()

@@ -119,6 +119,18 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             status=Exit.NOT_A_STORE,
         ),
     ),
+    "mirror": (
+        Example(
+            "No broker answers at this address. The exit status is 9, and no directory is made:",
+            "rmqtool mirror 127.0.0.1:1 mirror --once",
+            status=Exit.REMOTE,
+        ),
+        Example(
+            "A store that is not a mirror is never written. A wrong value is refused before anything is asked:",
+            "rmqtool mirror 127.0.0.1:10911 mirror --from middle",
+            status=Exit.USAGE,
+        ),
+    ),
     "tick": (
         Example(
             "Work that a stopped broker has missed: delays that are over by now.",

@@ -102,6 +102,12 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     "state of --read-only cannot be kept, or belongs to the store as it was before.",
     ("serve", Exit.WRITE_FAILED): "A write failed while it ran. Reads were answered until the end.",
     ("serve", Exit.INTERRUPTED): "Ctrl-C: the store is closed. SIGTERM does the same and exits with 0.",
+    ("mirror", Exit.IN_USE): "Another process holds the lock of DIR: another mirror, or a broker.",
+    ("mirror", Exit.REFUSED): "DIR is not a mirror of this master, or the master lost messages that DIR has.",
+    ("mirror", Exit.SKIPPED): "The master had deleted segments that DIR lacks; each gap is shown.",
+    ("mirror", Exit.WRITE_FAILED): "A write failed. Nothing is acknowledged that may be lost.",
+    ("mirror", Exit.REMOTE): "No broker answers at the first attempt; with --once: after three attempts.",
+    ("mirror", Exit.INTERRUPTED): "Ctrl-C: everything copied is on disk. SIGTERM does the same and exits with 0.",
     ("tick", Exit.IN_USE): "A broker runs on the store and does this itself. Nothing was done.",
     ("tick", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
     (
@@ -290,6 +296,25 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "`produce`, `consume --commit`, `topic` and `group` of the same user go through the server of a store that "
             "is served: a file in XDG_RUNTIME_DIR names it. `produce --flush`, `--as`, `--conf` and `consume --pop` "
             "are refused there. `consume` without `--commit` and commands that only look read the files.",
+        ),
+    ),
+    "mirror": (
+        "What a mirror has",
+        (
+            "The log has the same files as the master's, with the same bytes at the same offsets. Topics, groups, "
+            "offsets, delay offsets and the state of timers are copied as a slave copies them; offsets are written "
+            "once the log has the messages that they refer to. Queues and index are not copied: "
+            "`rmqtool recover DIR --apply` builds them.",
+            "The log is synced after 8 MiB or 0.2 seconds, and at once if a SYNC_MASTER waits. Only then it is "
+            "acknowledged, so a SYNC_MASTER counts the mirror as a slave. With `--ack never` it counts as none; a "
+            "SYNC_MASTER without other slaves then answers FLUSH_SLAVE_TIMEOUT, because it sees a connection.",
+            "After a stop or a lost connection the mirror verifies the records of its last segment, compares at least "
+            "64 KiB before its end with the master's bytes, and goes on. If the master ends before the mirror, or has "
+            "other bytes there, it lost messages or was replaced: the command ends with status 5 and nothing is "
+            "changed. Keep that mirror, it may be the only copy of these messages, and start a new one.",
+            "It does not register with the name server: clients never see it. The replication port has no access "
+            "control and no encryption. Brokers with DLedger do not offer it. Brokers under a controller (5.x) see an "
+            "asynchronous learner, which never counts.",
         ),
     ),
     "tick": (

@@ -1,0 +1,288 @@
+"""A mirror at work: it connects, goes on at its durable end, reconnects, and says what it sees."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+from rmqtool.errors import RemoteError, UsageError
+from rmqtool.formats.commit_log import Message
+from rmqtool.log.walk import read_record_at
+from rmqtool.replica.chunks import consistent_point
+from rmqtool.replica.directory import Configuration, Epochs, MirrorDirectory
+from rmqtool.replica.masters import Bounds, Master, MasterSettings, Tables
+from rmqtool.replica.mirror_log import MirrorLog, cut_back
+from rmqtool.replica.slave import Following, Handshake, Manner, Syncer
+
+Result = TypeVar("Result")
+Event = Mapping[str, Any]
+
+# Seconds: between two lines, two looks at the age of segments, two attempts to connect; and the shortest wait.
+_LINE, _RETENTION, _PAUSE, _WAIT = 1.0, 60.0, 1.0, 0.05
+# With ``once``: attempts to connect, one after the other, to a master that is gone.
+_TRIES: Final = 3
+_START, _END = "start", "end"
+
+
+class Loop(Protocol):
+    """Runs the coroutines of a client."""
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run one to its end."""
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Start one."""
+
+
+class Watch:
+    """Asks the master beside the stream: the bounds of its log each second, its tables from time to time."""
+
+    def __init__(self, master: Master, settings: MasterSettings, every: float) -> None:
+        self._master, self._settings, self._every = master, settings, every
+        self.bounds: Bounds | None = None
+        self.tables: Tables | None = None
+        # The reason why tables could not be read.
+        self.problem: str | None = None
+        self.wants_tables = True
+        self._is_ended = False
+
+    async def run(self) -> None:
+        """Ask, until ``end`` is called."""
+        import asyncio
+
+        next_tables = 0.0
+        while not self._is_ended:
+            try:
+                self.bounds = await self._master.bounds()
+                if self.wants_tables and time.monotonic() >= next_tables:
+                    next_tables = time.monotonic() + self._every
+                    self.tables = await self._master.tables(self._settings.version)
+            except RemoteError as error:
+                self.problem = error.message
+            await asyncio.sleep(min(_LINE, self._every))
+
+    def end(self) -> None:
+        """Ask nothing more."""
+        self._is_ended = True
+
+    def take_tables(self) -> Tables | None:
+        """Return the tables that came since the last call."""
+        found, self.tables = self.tables, None
+        return found
+
+
+class Mirror:
+    """One mirror that runs until it is stopped, or, with ``once``, until it has what the master had at its start."""
+
+    def __init__(
+        self, loop: Loop, root: str, manner: Manner, told: Callable[[Event], None], stop: threading.Event
+    ) -> None:
+        self._loop, self._root, self._manner = loop, root, manner
+        self._told, self._stop = told, stop
+        self._directory: MirrorDirectory | None = None
+        self._address = ""
+        # The end of the master's log when the mirror began: ``once`` waits for it.
+        self._goal: int | None = None
+        self._line_at = self._sync_since = 0.0
+        self._line_offset = 0
+        self._kept_at = 0.0
+        self._problem: str | None = None
+        self._bounds: Bounds | None = None
+        self._has_tables = False
+        self.has_gap = False
+
+    def run(self, find: Callable[[], Coroutine[Any, Any, Master]]) -> dict[str, Any]:
+        """Mirror the master that ``find`` gives; return the last line. Raises MasterChanged, and RemoteError."""
+        failures = 0
+        while True:
+            before = self._durable
+            try:
+                self._connect_and_follow(self._loop.run(find()))
+                return self._line()
+            except RemoteError as error:
+                failures = 1 if self._durable > before else failures + 1
+                if self._directory is None or (self._manner.once and failures >= _TRIES):
+                    raise
+                self._log.sync()
+                self._tell_problem("lost", error.message)
+            if self._stop.wait(_PAUSE):
+                return self._line()
+
+    def close(self) -> None:
+        """Make everything durable, and close the directory."""
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            try:
+                self._log.close()
+            finally:
+                directory.close()
+
+    # One connection.
+
+    def _connect_and_follow(self, master: Master) -> None:
+        settings = self._loop.run(master.settings())
+        bounds = self._loop.run(master.bounds())
+        self._address = master.address
+        self._open(master, settings, bounds)
+        watch = Watch(master, settings, self._manner.config_every)
+        watching = self._loop.begin(watch.run())
+        syncer = Syncer(self._log)
+        try:
+            acknowledges = self._manner.acknowledges
+            following = Following(master, settings, self._log, syncer, self._epochs.add, acknowledges=acknowledges)
+            self._follow(following, watch, bounds)
+        finally:
+            watch.end()
+            watching.cancel()
+            syncer.end()
+
+    def _open(self, master: Master, settings: MasterSettings, bounds: Bounds) -> None:
+        """Open the directory at the first connection, and find where to go on."""
+        self._bounds = bounds
+        if self._goal is None:
+            self._goal = bounds.max_offset
+        first = _first_offset(self._manner.begin, bounds, settings.segment_size)
+        if self._directory is None:
+            self._directory = MirrorDirectory.open(self._root, settings, master.address)
+            self._log = MirrorLog(self._directory.files, settings.segment_size)
+            self._configuration = Configuration(self._directory.files, settings.version)
+            self._epochs = Epochs(self._directory.files)
+            if self._manner.begin is not None and not self._log.is_empty:
+                raise UsageError(
+                    f"--from is for a new mirror; {self._root} goes on where it ends", hint="leave out --from"
+                )
+        if self._log.is_empty:
+            self._log.begin_at(max(first, 1))
+            self._line_offset = self._log.durable_offset
+            return
+        found = self._log.verify()
+        if found.written_end > max(bounds.max_offset, 1):
+            raise cut_back(found.written_end, bounds.max_offset)
+        if found.end < bounds.min_offset:
+            self._skip(found.end, bounds.min_offset)
+        elif self._log.next_offset < bounds.min_offset:
+            self._log.next_offset = bounds.min_offset
+
+    def _require_same_log(self, handshake: Handshake) -> None:
+        """Raise MasterChanged if the epochs tell that the master's log is another one before the end of the mirror."""
+        ours, end = self._epochs.entries, self._log.wrote_offset
+        if ours:
+            point = consistent_point(ours, end, handshake.epochs, handshake.max_offset)
+            if point < end:
+                raise cut_back(end, max(point, 0))
+
+    def _skip(self, end: int, min_offset: int) -> None:
+        """Go on after bytes that the master has deleted."""
+        self.has_gap = True
+        self._told({"gap": {"from": end, "to": min_offset}})
+        self._log.begin_at(min_offset)
+
+    def _follow(self, following: Following, watch: Watch, bounds: Bounds) -> None:
+        while bounds.max_offset == 0:
+            # A 4.9 master closes the connection of a slave that has more than it: byte 0 is not sent.
+            self._look_around(watch)
+            if self._is_done() or self._stop.wait(_WAIT):
+                return
+            bounds = watch.bounds or bounds
+        handshake = following.connect()
+        try:
+            if handshake is not None:
+                self._require_same_log(handshake)
+            following.begin()
+            self._problem = None
+            self._told({"event": "connected", "master": self._address})
+            while not (self._is_done() or self._stop.is_set()):
+                following.step()
+                self._look_around(watch)
+            self._log.sync()
+            following.acknowledge()
+            self._remove_old()
+        finally:
+            following.close()
+
+    def _is_done(self) -> bool:
+        """Whether everything is durable that the master had at the start, and its tables are written."""
+        return (
+            self._manner.once and self._goal is not None and self._has_tables and self._log.durable_offset >= self._goal
+        )
+
+    # Events, and work beside the stream.
+
+    def _look_around(self, watch: Watch) -> None:
+        now = time.monotonic()
+        self._bounds = watch.bounds or self._bounds
+        tables = watch.take_tables()
+        if tables is not None:
+            self._configuration.take(tables)
+        if self._configuration.write_due(self._log.durable_offset):
+            self._has_tables = True
+        watch.wants_tables = not self._configuration.is_waiting
+        for problem in (watch.problem, self._configuration.problem):
+            if problem is not None:
+                self._tell_problem("note", problem)
+        if now - self._kept_at >= _RETENTION:
+            self._kept_at = now
+            self._remove_old()
+        if now - self._line_at >= _LINE:
+            self._told(self._line())
+
+    def _line(self) -> dict[str, Any]:
+        """Return the line of the contract."""
+        now, durable = time.monotonic(), self._durable
+        seconds = now - self._line_at if self._line_at else 0.0
+        rate = int((durable - self._line_offset) / seconds) if seconds else 0
+        self._line_at, self._line_offset = now, durable
+        # The master's end is asked for once a second, and the log may be further already.
+        end = None if self._bounds is None else max(self._bounds.max_offset, durable)
+        first = self._log.min_offset if self._directory is not None else 0
+        return {
+            "master": self._address,
+            "from": first,
+            "durable": durable,
+            "masterMax": end,
+            "lagBytes": 0 if end is None else max(end - durable, 0),
+            "bytesPerSecond": rate,
+        }
+
+    @property
+    def _durable(self) -> int:
+        return 0 if self._directory is None or self._log.is_empty else self._log.durable_offset
+
+    def _tell_problem(self, event: str, reason: str) -> None:
+        """Tell a problem, once as long as it is the same."""
+        if reason != self._problem:
+            self._problem = reason
+            self._told({"event": event, "reason": reason})
+
+    def _remove_old(self) -> None:
+        """Remove the segments whose last message is too old: the next segment begins with an older one than allowed."""
+        if self._manner.keep_ms is None:
+            return
+        limit = time.time_ns() // 1_000_000 - self._manner.keep_ms
+        removed = 0
+        while len(self._log.segments) > 1:
+            second = self._log.segments.segments[1]
+            found = read_record_at(self._log.segments.open(second), second.base_offset, 0, verify=False)
+            if not isinstance(found, Message) or found.store_timestamp >= limit:
+                break
+            self._log.remove_first()
+            removed += 1
+        if removed:
+            self._told({"event": "removed", "segments": removed, "from": self._log.min_offset})
+
+
+def _first_offset(begin: str | int | None, bounds: Bounds, segment_size: int) -> int:
+    """Return where a new mirror begins: always where a segment does, so that it is a store."""
+    if begin is None or begin == _START:
+        return bounds.min_offset
+    if begin == _END:
+        return max(bounds.max_offset - bounds.max_offset % segment_size, bounds.min_offset)
+    offset = int(begin)
+    if not bounds.min_offset <= offset <= bounds.max_offset:
+        raise UsageError(
+            f"the master has the log from {bounds.min_offset} to {bounds.max_offset}, not {offset}",
+            hint="--from start, --from end, or an offset in between",
+        )
+    return max(offset - offset % segment_size, bounds.min_offset)

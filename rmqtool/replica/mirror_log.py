@@ -1,0 +1,295 @@
+"""The log of a mirror: the bytes of a master, at the same physical offsets, in files of the same names and sizes.
+
+Bytes come in the order of the log. Those before the end of the mirror are compared, not written: so a master that was
+cut back or replaced is noticed before anything is lost. A segment is synced before the next one is created, so only the
+last segment can lack bytes after a power cut; the records in it are verified when the mirror goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from rmqtool.errors import Refused, StoreError, WriteFailed
+from rmqtool.files.filesystem import (
+    Kind,
+    ReadableFile,
+    WritableFile,
+    WritableFileSystem,
+    join,
+    make_directories,
+    new_file,
+)
+from rmqtool.formats.commit_log import Blank, Message
+from rmqtool.formats.paths import COMMIT_LOG, segment_name
+from rmqtool.log.read import Rows, SegmentScan
+from rmqtool.store.segments import Segment, SegmentQueue
+
+# Bytes before its end that a mirror compares with the master's, from the beginning of a record on.
+_COMPARED = 64 << 10
+_PIECE = 1 << 20
+
+
+class MasterChanged(Refused):
+    """The master does not have bytes that the mirror has: it was cut back, or it is another one."""
+
+    code = "master-changed"
+
+
+class Verified(NamedTuple):
+    """How far the last segment has valid records, and where bytes end that were written but are not a whole record.
+
+    ``joint`` is the beginning of a record before the end: what follows it is compared.
+    """
+
+    end: int
+    written_end: int
+    joint: int
+
+
+class MirrorLog:
+    """The log of one mirror, open for writing. One thread writes and one may sync."""
+
+    def __init__(self, files: WritableFileSystem, segment_size: int) -> None:
+        self.segment_size = segment_size
+        self._files = files
+        make_directories(files, COMMIT_LOG)
+        self.segments = SegmentQueue(_iter_segments(files), segment_size)
+        self._require_sizes()
+        # Where the next bytes of the master belong, where unverified bytes begin, and how far the log is durable.
+        self.next_offset = self.wrote_offset = self.durable_offset = 0
+        self._written_end = 0
+        self._current: WritableFile | None = None
+        self._base = -1
+        self._failure: WriteFailed | None = None
+        # Held while the disk is forced, and while a segment is left.
+        self._syncing = threading.Lock()
+
+    def _require_sizes(self) -> None:
+        for segment in self.segments:
+            if segment.size != self.segment_size or segment.base_offset % self.segment_size:
+                shown = self._files.shown(segment.path)
+                raise Refused(
+                    f"{shown} has {segment.size} bytes; the files of this master have {self.segment_size}",
+                    file=shown,
+                    hint="name a new directory for the mirror of this master",
+                )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was mirrored yet."""
+        return not len(self.segments)
+
+    @property
+    def min_offset(self) -> int:
+        """The offset of the first byte."""
+        return self.segments.min_offset
+
+    def begin_at(self, physical_offset: int) -> None:
+        """Begin at an offset that is not the end: of an empty mirror, or after bytes that no master has any more."""
+        self._leave()
+        self.next_offset = self.wrote_offset = self.durable_offset = self._written_end = physical_offset
+
+    def verify(self) -> Verified:
+        """Verify the records of the last segment, go on at their end, and return it; to be called before a connection.
+
+        Bytes after it stay, and are compared with what the master sends: a master that lacks them was cut back.
+        """
+        self.sync()
+        self._leave()
+        last = self.segments.segments[-1]
+        with self._files.open_read(last.path) as file:
+            starts, end = _valid_records(SegmentScan(file, last.base_offset))
+            written_end = last.base_offset + _data_end(file, end)
+            # Bytes that an earlier process wrote may not be durable yet.
+            self._open_current(last.base_offset).fdatasync()
+        # Byte 0 is never sent, because a report of 0 does not ask for it. It is 0: no record has 16 MiB.
+        end = max(end + last.base_offset, 1)
+        before = [start + last.base_offset for start in starts if start + last.base_offset <= end - _COMPARED]
+        if not starts:
+            before = self._starts_before(last)
+        joint = max(before[-1] if before else last.base_offset, 1)
+        self.wrote_offset = self.durable_offset = end
+        self._written_end = max(written_end, end)
+        self.next_offset = joint
+        return Verified(end, self._written_end, joint)
+
+    def _starts_before(self, segment: Segment) -> list[int]:
+        """Return where records of the segment before this one begin."""
+        before = self.segments.find(segment.base_offset - 1)
+        if before is None:
+            return []
+        with self._files.open_read(before.path) as file:
+            starts, _ = _valid_records(SegmentScan(file, before.base_offset))
+        return [start + before.base_offset for start in starts]
+
+    def take(self, physical_offset: int, data: memoryview) -> None:
+        """Take bytes of the master, the next ones. Those that the mirror has are compared."""
+        assert physical_offset == self.next_offset, "the stream has checked it"
+        at, end = physical_offset, physical_offset + len(data)
+        while at < end:
+            stop = min(end, at - at % self.segment_size + self.segment_size)
+            piece = data[at - physical_offset : stop - physical_offset]
+            if at < self.wrote_offset:
+                piece = piece[: self.wrote_offset - at]
+                self._compare(at, piece)
+            else:
+                if at < self._written_end:
+                    self._compare_written(at, piece)
+                self._write(at, piece)
+            at += len(piece)
+        self.next_offset = end
+
+    def _compare(self, at: int, data: memoryview) -> None:
+        known = self.segments.read(at, len(data))
+        if known != data:
+            raise _changed(at + _first_difference(known, data), self.wrote_offset)
+
+    def _compare_written(self, at: int, data: memoryview) -> None:
+        """Compare with bytes after the last valid record: a power cut may have left zeros in their place."""
+        known = self.segments.read(at, min(len(data), self._written_end - at))
+        for begin in range(0, len(known), 4096):
+            page = known[begin : begin + 4096]
+            other = bytes(data[begin : begin + len(page)])
+            if page != other:
+                for place, (ours, theirs) in enumerate(zip(page, other, strict=True), at + begin):
+                    if ours and ours != theirs:
+                        raise _changed(place, self._written_end)
+
+    def _write(self, at: int, data: memoryview) -> None:
+        base = at - at % self.segment_size
+        file = self._current
+        if base != self._base or file is None:
+            file = self._enter(base)
+        file.pwrite(data, at - base)
+        self.wrote_offset = at + len(data)
+
+    def _enter(self, base: int) -> WritableFile:
+        """Go on in a segment; the one before is durable then."""
+        self._leave()
+        if self.segments.find(base) is None:
+            path = join(COMMIT_LOG, segment_name(base))
+            with new_file(self._files, path, self.segment_size) as file:
+                file.fsync()
+            file.close()
+            self._files.fsync_dir(COMMIT_LOG)
+            self.segments.add(Segment(base, self.segment_size, path, self._files))
+        return self._open_current(base)
+
+    def _open_current(self, base: int) -> WritableFile:
+        if self._current is None or self._base != base:
+            segment = self.segments.find(base)
+            assert segment is not None, "it is there"
+            self._current, self._base = self._files.open_write(segment.path), base
+        return self._current
+
+    def _leave(self) -> None:
+        self.sync()
+        with self._syncing:
+            if self._current is not None:
+                self._current.close()
+            self._current, self._base = None, -1
+
+    @property
+    def unsynced(self) -> int:
+        """Bytes that would not survive a power cut."""
+        return self.wrote_offset - self.durable_offset
+
+    def sync(self) -> int:
+        """Make everything durable that was written; return the durable end. Any thread may call it."""
+        with self._syncing:
+            if self._failure is not None:
+                raise self._failure
+            reached = self.wrote_offset
+            if reached > self.durable_offset:
+                assert self._current is not None, "bytes were written to it"
+                try:
+                    self._current.fdatasync()
+                except WriteFailed as error:
+                    # It is unknown now which bytes are on disk. A second sync would succeed, and prove nothing.
+                    self._failure = error
+                    raise
+                self.durable_offset = reached
+        return self.durable_offset
+
+    def remove_first(self) -> None:
+        """Remove the oldest segment, durably. The last one stays."""
+        first = self.segments.segments[0]
+        self.segments.remove_first()
+        self._files.unlink(first.path)
+        self._files.fsync_dir(COMMIT_LOG)
+
+    def close(self) -> None:
+        """Make everything durable and close the files."""
+        try:
+            self._leave()
+        finally:
+            if self._current is not None:
+                self._current.close()
+            self.segments.close()
+
+
+def _iter_segments(files: WritableFileSystem) -> list[Segment]:
+    found = []
+    for entry in files.listdir(COMMIT_LOG):
+        path = join(COMMIT_LOG, entry.name)
+        if entry.kind is not Kind.FILE or not entry.name.isdecimal() or segment_name(int(entry.name)) != entry.name:
+            raise StoreError(
+                f"{files.shown(path)} is not a segment of a log", file=files.shown(path), hint="move it away"
+            )
+        found.append(Segment(int(entry.name), files.stat(path).size, path, files))
+    return found
+
+
+def _valid_records(scan: SegmentScan) -> tuple[list[int], int]:
+    """Return where some of the valid records begin, and where the last one ends, as file offsets."""
+    starts: list[int] = []
+    end = 0
+    for piece in scan.pieces():
+        if isinstance(piece, Rows):
+            offsets = piece.file_offsets()
+            # The first one and the last few of each window are enough to find one at some distance from the end.
+            starts += [int(offsets[0]), *map(int, offsets[-256:])]
+            end = int(offsets[-1]) + int(piece.records.column("total_size")[-1])
+        elif isinstance(piece.what, Message):
+            starts.append(piece.file_offset)
+            end = piece.file_offset + piece.length
+        elif isinstance(piece.what, Blank) and piece.file_offset + piece.length == scan.end:
+            return starts, scan.end
+        else:
+            break
+    return starts, end
+
+
+def _data_end(file: ReadableFile, end: int) -> int:
+    """Return the file offset after the last byte that is not zero, from ``end`` on."""
+    found = end
+    for extent in file.iter_data(end):
+        for at in range(extent.file_offset, extent.end, _PIECE):
+            data = file.pread(min(_PIECE, extent.end - at), at).rstrip(b"\0")
+            if data:
+                found = at + len(data)
+    return found
+
+
+def _first_difference(ours: bytes, theirs: memoryview) -> int:
+    return next((place for place, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), len(ours))
+
+
+def _changed(at: int, end: int) -> MasterChanged:
+    return MasterChanged(
+        f"the master has other bytes at physical offset {at}; the mirror has the log up to {end}: "
+        "the master lost messages and wrote others in their place, or it is another broker",
+        offset=at,
+        hint="the mirror was not changed: keep it, and mirror this master into a new directory",
+    )
+
+
+def cut_back(end: int, master_end: int) -> MasterChanged:
+    """Return the error about a master that ends before the mirror does."""
+    return MasterChanged(
+        f"the master ends at physical offset {master_end}, the mirror at {end}: "
+        f"the master lost {end - master_end} bytes, or it is another broker",
+        offset=master_end,
+        hint="the mirror was not changed: keep it, and mirror this master into a new directory",
+    )

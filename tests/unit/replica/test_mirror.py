@@ -1,0 +1,342 @@
+"""A mirror beside a scripted master: what is in its files, what it reports, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqtool.api.mirror import mirrored
+from rmqtool.errors import NoSpace, Refused, RemoteError, UsageError, WriteFailed
+from rmqtool.files.posix_write import PosixWritableFile
+from rmqtool.replica.mirror_log import MasterChanged
+from rmqtool.replica.slave import Stream
+from tests.support.scripted_cluster import in_thread
+from tests.support.scripted_master import SEGMENT, ScriptedMaster, log_files
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    """A mirror that lost its master tries again at once."""
+    monkeypatch.setattr("rmqtool.replica.follower._PAUSE", 0.005)
+
+
+@pytest.fixture
+def master():
+    with in_thread(ScriptedMaster()) as found:
+        yield found
+
+
+def once(master, to, **how):
+    return mirrored(master.address, to, once=True, **how)
+
+
+def cut(root: Path, end: int) -> None:
+    """Overwrite what a mirror has from ``end`` on with zeros, as if it had never come."""
+    for path in (root / "commitlog").iterdir():
+        base = int(path.name)
+        if base >= end and base:
+            path.unlink()
+        elif base + SEGMENT > end:
+            with path.open("r+b") as file:
+                file.truncate(end - base)
+                file.truncate(SEGMENT)
+
+
+def test_the_files_are_those_of_the_master(master, tmp_path):
+    master.grow(200)
+    done = once(master, tmp_path / "m")
+    assert log_files(tmp_path / "m") == master.files()
+    assert done.line["durable"] == done.line["masterMax"] == len(master.log)
+    assert (done.line["from"], done.line["lagBytes"], int(done.status)) == (0, 0, 0)
+
+
+def test_byte_0_is_asked_for_by_1_and_reports_end_at_the_end(master, tmp_path):
+    master.grow(100)
+    once(master, tmp_path / "m")
+    assert master.starts == [1]
+    assert master.reports == sorted(master.reports)
+    wait_for(lambda: master.reports[-1] == len(master.log))
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_a_mirror_goes_on_with_bytes_before_its_end(master, tmp_path):
+    master.grow(150)
+    once(master, tmp_path / "m")
+    end = len(master.log)
+    master.grow(150)
+    once(master, tmp_path / "m")
+    assert log_files(tmp_path / "m") == master.files()
+    assert end - SEGMENT - (64 << 10) < master.starts[1] < end
+
+
+def test_a_torn_record_is_fetched_again(master, tmp_path):
+    master.grow(150)
+    once(master, tmp_path / "m")
+    cut(tmp_path / "m", len(master.log) - 500)
+    once(master, tmp_path / "m")
+    assert log_files(tmp_path / "m") == master.files()
+
+
+def test_an_empty_last_segment_is_joined_by_the_one_before(master, tmp_path):
+    master.grow(150)
+    once(master, tmp_path / "m")
+    last = max((tmp_path / "m" / "commitlog").iterdir())
+    cut(tmp_path / "m", int(last.name))
+    last.write_bytes(bytes(SEGMENT))
+    once(master, tmp_path / "m")
+    assert log_files(tmp_path / "m") == master.files()
+    assert master.starts[1] < int(last.name)
+
+
+@pytest.mark.parametrize("begin", ["end", 70_000, "70000"])
+def test_a_new_mirror_begins_where_a_segment_does(master, tmp_path, begin):
+    master.grow(150)
+    done = once(master, tmp_path / "m", begin=begin)
+    first = max(master.files()) if begin == "end" else f"{SEGMENT:020d}"
+    assert done.line["from"] == int(first)
+    assert log_files(tmp_path / "m") == {name: data for name, data in master.files().items() if name >= first}
+
+
+def test_an_offset_that_the_master_does_not_have_is_refused(master, tmp_path):
+    master.grow(10)
+    with pytest.raises(UsageError, match="the master has the log from 0 to"):
+        once(master, tmp_path / "m", begin=10**9)
+    assert not (tmp_path / "m").exists()
+
+
+def test_from_is_for_a_new_mirror(master, tmp_path):
+    master.grow(10)
+    once(master, tmp_path / "m")
+    with pytest.raises(UsageError, match="--from is for a new mirror"):
+        once(master, tmp_path / "m", begin="start")
+
+
+def test_a_master_that_was_cut_back_is_told_and_nothing_is_changed(master, tmp_path):
+    master.grow(150)
+    once(master, tmp_path / "m")
+    before, end = log_files(tmp_path / "m"), len(master.log)
+    del master.log[-5000:]
+    with pytest.raises(MasterChanged) as told:
+        once(master, tmp_path / "m")
+    assert told.value.offset == end - 5000
+    assert "lost 5000 bytes" in told.value.message
+    assert log_files(tmp_path / "m") == before
+
+
+def test_a_master_that_lost_messages_and_took_others_is_told(master, tmp_path):
+    master.grow(150)
+    once(master, tmp_path / "m")
+    before, kept = log_files(tmp_path / "m"), bytes(master.log[:-5000])
+    other = ScriptedMaster()
+    other.grow(250, text="other")
+    master.log[:] = kept + other.log[len(kept) :]
+    with pytest.raises(MasterChanged) as told:
+        once(master, tmp_path / "m")
+    assert len(kept) <= told.value.offset < len(kept) + 200
+    assert log_files(tmp_path / "m") == before
+
+
+def test_a_master_that_lost_only_an_unfinished_record_is_told(master, tmp_path):
+    """The mirror has half of a record; the master lost it, and wrote another one there."""
+    master.grow(100)
+    end = len(master.log)
+    master.grow(1)
+    once(master, tmp_path / "m")
+    cut(tmp_path / "m", end + 600)
+    before = log_files(tmp_path / "m")
+    del master.log[end:]
+    master.grow(5, text="else")
+    with pytest.raises(MasterChanged) as told:
+        once(master, tmp_path / "m")
+    assert end < told.value.offset < end + 600
+    assert log_files(tmp_path / "m") == before
+
+
+def test_another_broker_is_refused(master, tmp_path):
+    master.grow(10)
+    once(master, tmp_path / "m")
+    master.name = "broker-b"
+    with pytest.raises(Refused, match="is the mirror of DefaultCluster/broker-a"):
+        once(master, tmp_path / "m")
+
+
+def test_a_directory_of_something_else_is_refused(master, tmp_path, writable_store):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "letter").write_text("dear")
+    with pytest.raises(Refused, match="not a mirror"):
+        once(master, tmp_path / "m")
+    with pytest.raises(Refused, match="not a mirror"):
+        once(master, writable_store("49-basic"))
+
+
+def test_a_gap_is_told_and_skipped(master, tmp_path):
+    master.grow(150)
+    once(master, tmp_path / "m")
+    end = len(master.log)
+    master.grow(300)
+    master.min_offset = 4 * SEGMENT
+    told = []
+    done = once(master, tmp_path / "m", told=told.append)
+    assert [one["gap"] for one in told if "gap" in one] == [{"from": end, "to": 4 * SEGMENT}]
+    assert int(done.status) == 6
+    assert master.files().items() <= log_files(tmp_path / "m").items()
+
+
+def test_a_cut_connection_is_taken_up_again(master, tmp_path):
+    master.grow(300)
+    master.cuts = [1, 13, 5_000, 70_000, 70_001]
+    done = once(master, tmp_path / "m")
+    assert len(master.starts) == 6
+    assert log_files(tmp_path / "m") == master.files()
+    assert done.line["durable"] == len(master.log)
+
+
+def test_a_mirror_follows_until_it_is_stopped(master, tmp_path):
+    master.grow(20)
+    stop, told = threading.Event(), []
+    thread = threading.Thread(
+        target=lambda: mirrored(master.address, tmp_path / "m", stop=stop, told=told.append, config_every="20ms")
+    )
+    thread.start()
+    for _ in range(5):
+        wait_for(lambda: master.reports and master.reports[-1] == len(master.log))
+        master.grow(20)
+    wait_for(lambda: master.reports[-1] == len(master.log))
+    stop.set()
+    thread.join(10)
+    assert log_files(tmp_path / "m") == master.files()
+    assert told[0] == {"event": "connected", "master": master.address}
+
+
+def test_without_acknowledgements_the_first_report_is_the_only_one(master, tmp_path, monkeypatch):
+    monkeypatch.setattr("rmqtool.replica.slave.HEARTBEAT", 0.0)
+    master.grow(100)
+    once(master, tmp_path / "m", ack="never")
+    assert set(master.reports) == {1}
+    assert len(master.reports) > 1
+
+
+def test_nothing_is_acknowledged_that_is_not_synced(master, tmp_path, monkeypatch):
+    """Each report is at most where the log was when the last sync began that has ended."""
+    monkeypatch.setattr("rmqtool.replica.slave._SYNC_BYTES", 20_000)
+    synced, sync, report = [1], PosixWritableFile.fdatasync, Stream.report
+
+    def fdatasync(file):
+        path = Path(file.shown)
+        # No record ends with a zero, so that the end of what is written can be seen.
+        written = len(path.read_bytes().rstrip(b"\0")) if path.name.isdecimal() else 0
+        sync(file)
+        synced.append(written + int(path.name) if written else 0)
+
+    def spy(stream, offset):
+        # A segment ends with the zeros of a blank record.
+        assert offset <= max(synced) or (offset % SEGMENT == 0 and max(synced) > offset - 2000)
+        report(stream, offset)
+
+    monkeypatch.setattr(PosixWritableFile, "fdatasync", fdatasync)
+    monkeypatch.setattr(Stream, "report", spy)
+    master.grow(400)
+    once(master, tmp_path / "m")
+    assert len(set(master.reports)) > 3
+
+
+def test_a_failed_sync_ends_the_mirror_and_acknowledges_nothing_more(master, tmp_path, monkeypatch):
+    master.grow(100)
+    sync = PosixWritableFile.fdatasync
+
+    def fdatasync(file):
+        if "commitlog" in file.shown:
+            raise NoSpace("the disk is full", file=file.shown)
+        sync(file)
+
+    monkeypatch.setattr(PosixWritableFile, "fdatasync", fdatasync)
+    with pytest.raises(WriteFailed):
+        once(master, tmp_path / "m")
+    assert set(master.reports) == {1}
+
+
+def test_the_configuration_is_that_of_the_master(master, tmp_path):
+    master.grow(10)
+    master.delay_offsets = b'{"offsetTable":{3:7}}'
+    once(master, tmp_path / "m")
+    config = tmp_path / "m" / "config"
+    topics = json.loads((config / "topics.json").read_text())
+    assert set(topics) == {"dataVersion", "topicConfigTable"}
+    assert topics["topicConfigTable"]["T"]["writeQueueNums"] == 4
+    assert '"T@G"' in (config / "consumerOffset.json").read_text()
+    assert "7" in (config / "delayOffset.json").read_text()
+    assert (
+        json.loads((config / "subscriptionGroup.json").read_text())["subscriptionGroupTable"]["G"]["retryMaxTimes"]
+        == 16
+    )
+    # The time that the master has delivered up to; its position in its timer log is not ours.
+    assert (config / "timercheck").read_bytes()[:32] == b"".join(
+        number.to_bytes(8, "big") for number in (1700000001000, 0, 0, 8)
+    )
+    assert not [path for path in config.iterdir() if path.name.startswith("timercheck.")]
+
+
+def test_a_4_9_master_is_not_asked_for_what_it_does_not_know(master, tmp_path):
+    master.version = "V4_9_7"
+    master.grow(10)
+    once(master, tmp_path / "m")
+    assert not {60, 61, 402} & {one.code for one in master.requests}
+    assert "rmqtool.as=4.9" in (tmp_path / "m" / "broker.conf").read_text().replace(" ", "")
+
+
+def test_old_segments_are_deleted_and_the_last_one_stays(master, tmp_path):
+    master.grow(300)
+    done = once(master, tmp_path / "m", keep="30d")
+    assert sorted(log_files(tmp_path / "m")) == [max(master.files())]
+    assert done.line["from"] == int(max(master.files()))
+
+
+def test_a_cluster_with_one_broker_needs_no_name(master, tmp_path):
+    master.grow(10)
+    mirrored(f"rocketmq://{master.address}", tmp_path / "m", once=True)
+    assert log_files(tmp_path / "m") == master.files()
+
+
+def test_nothing_is_made_where_no_master_answers(tmp_path):
+    with pytest.raises(RemoteError):
+        mirrored("127.0.0.1:1", tmp_path / "m", once=True)
+    assert not os.path.exists(tmp_path / "m")
+
+
+@pytest.fixture
+def controlled():
+    with in_thread(ScriptedMaster(epochs=[(1, 0), (2, SEGMENT + 1000)])) as found:
+        yield found
+
+
+def test_a_learner_keeps_the_epochs_of_its_masters(controlled, tmp_path):
+    controlled.grow(200)
+    once(controlled, tmp_path / "m")
+    assert log_files(tmp_path / "m") == controlled.files()
+    # Handshake, not from the last file, asynchronous learner.
+    assert controlled.greetings[0][:8] == bytes.fromhex("00000001 0000 0001")
+    lines = (tmp_path / "m" / "epochFileCheckpoint").read_text().splitlines()
+    assert [lines[0], *lines[2:]] == ["2", "1-0", f"2-{SEGMENT + 1000}"]
+
+
+def test_a_master_of_other_epochs_is_told(controlled, tmp_path):
+    controlled.grow(200)
+    once(controlled, tmp_path / "m")
+    before = log_files(tmp_path / "m")
+    controlled.epochs = [(1, 0), (3, SEGMENT + 500)]
+    controlled.grow(50)
+    with pytest.raises(MasterChanged) as told:
+        once(controlled, tmp_path / "m")
+    assert told.value.offset == SEGMENT + 500
+    assert log_files(tmp_path / "m") == before
