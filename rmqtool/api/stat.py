@@ -149,13 +149,8 @@ def _counted(store: Store, found: Statistics) -> Counted:
 def _statistics(store: Store, selection: Selection, effort: Effort, wish: Wish, report: str | None) -> Statistics:
     from functools import partial
 
-    from rmqtool.look.statistics import (
-        read_statistics,
-        report_delays,
-        report_retention,
-        report_retries,
-        report_transactions,
-    )
+    from rmqtool.look.stat_reports import report_delays, report_retention, report_retries, report_transactions
+    from rmqtool.look.statistics import read_statistics
     from rmqtool.times import now_ms
 
     if report is None:

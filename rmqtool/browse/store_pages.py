@@ -25,7 +25,7 @@ from rmqtool.formats.property_names import REAL_TOPIC
 from rmqtool.look.history import HALF_TOPICS, decided_by, decided_offset
 from rmqtool.look.place_search import iter_messages_since
 from rmqtool.look.regions import iter_runs
-from rmqtool.look.statistics import iter_delays
+from rmqtool.look.stat_reports import iter_delays
 from rmqtool.render.text import count, counted, neutral, size, timestamp
 
 _ABOUT = (Column("", 12), Column("", 0))

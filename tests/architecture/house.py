@@ -149,7 +149,7 @@ ENTRY_POINTS = ("rmqtool.spark.source",)
 TABLES = frozenset({"rmqtool.broker.processors.by_code"})
 
 # Ceilings of what only grows by itself. They may only fall.
-SINGLE_IMPORTERS = 36
+SINGLE_IMPORTERS = 34
 SMALL_MODULE_LINES = 80
 SMALL_MODULES = 7
 GERUNDS = 3
@@ -159,7 +159,7 @@ WIDE_MODULES = 15
 ASKS_WHAT_IS_LOADED = 0
 UNREACHED = 4
 # Files of the package that each journey of docs/tour.md crosses; "put" is one more message of an open producer.
-JOURNEYS: dict[str, int] = {"produce": 66, "put": 29, "cat": 52, "repair": 98, "spark": 46}
+JOURNEYS: dict[str, int] = {"produce": 64, "put": 13, "cat": 47, "repair": 92, "spark": 42}
 
 # Code that nothing calls yet, by the module's name or its beginning, and what will call it.
 CALLED_LATER: dict[str, str] = {

@@ -14,16 +14,8 @@ from rmqtool.log import group as group_tables
 from rmqtool.log.group import DIMENSIONS, Groups, GroupTable, hash_values, join_tables, start_of_day, start_of_hour
 from rmqtool.log.ranges import Effort
 from rmqtool.log.select import Selection
-from rmqtool.look.statistics import (
-    CELLS,
-    Wish,
-    read_log_map,
-    read_statistics,
-    report_delays,
-    report_retention,
-    report_retries,
-    report_transactions,
-)
+from rmqtool.look.stat_reports import report_delays, report_retention, report_retries, report_transactions
+from rmqtool.look.statistics import CELLS, Wish, read_log_map, read_statistics
 from rmqtool.store.open import open_store
 from tests.support.stores import every_store, truth
 
