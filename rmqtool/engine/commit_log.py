@@ -601,8 +601,11 @@ class Writer:
             record, further = made
             ticket.records = (record,)
         records = ticket.records
+        size = len(records[0]) if len(records) == 1 else sum(map(len, records))
         try:
-            position = log.place(sum(map(len, records)))
+            position = log.wrote_offset
+            if position + size > log.last_end:
+                position = log.place(size)
         except NoSpace:
             # Nothing was written for this ticket, so the store continues: retention may free space.
             ticket.refuse(PutStatus.CREATE_MAPPED_FILE_FAILED)

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from operator import add
 from typing import Any, NamedTuple, Protocol
 
@@ -74,6 +74,14 @@ class _Together(NamedTuple):
             for number, (start, size) in enumerate(zip(self.starts, sizes, strict=True), self.first_queue_offset)
         ]
 
+    def joined(self) -> bytes:
+        """Return the records back to back: all bytes of the range, if it has nothing else."""
+        data, starts = self.data, self.starts
+        sizes = units_unpacker(len(starts))(self.units)[1::3]
+        if array("q", accumulate(sizes[:-1], initial=0)) == starts and starts[-1] + sizes[-1] == len(data):
+            return data
+        return b"".join([data[start : start + size] for start, size in zip(starts, sizes, strict=True)])
+
 
 class GetMessageResult:
     """The answer to a get: the records, and the offset to continue from.
@@ -112,6 +120,12 @@ class GetMessageResult:
         if self._messages is None:
             self._messages = [] if self._together is None else self._together.cut()
         return self._messages
+
+    def joined(self) -> bytes:
+        """Return the records back to back, as a client gets them."""
+        if self._messages is None and self._together is not None:
+            return self._together.joined()
+        return b"".join([one.data for one in self.messages])
 
     def decoded(self) -> list[Message | Blank | Nothing | Flaw]:
         """Return the records decoded; brokers do not check them, so a record can be damaged."""

@@ -374,7 +374,8 @@ class Intake:
                 if plain is not None:
                     host = message.store_host or encoder.store_host
                     ticket = PutTicket((topic, message.queue_id), (plain,), 1, host, now)
-                    ticket.waits = _waits(given)
+                    if WAIT in given:
+                        ticket.waits = _waits(given)
                     return ticket
         rules = encoder.topics.get(topic) or encoder.topic_rules(topic)
         if rules.refusal is not None:
@@ -483,12 +484,15 @@ class Intake:
         for item in iter_batch_items(message.body):
             if isinstance(item, Flaw):
                 return PutStatus.MESSAGE_ILLEGAL
-            text = join_properties(item.raw_properties, shared)
-            one.body, one.flag = item.body, item.flag
-            record = encoder.encode(one, rules, message.queue_id, store_host, now, text)
-            if isinstance(record, PutStatus):
-                return record
-            records.append(record)
+            one.flag, one.body, raw = item
+            text = join_properties(raw, shared)
+            plain = encoder.plain_record(one, text, now)
+            if plain is None:
+                record = encoder.encode(one, rules, message.queue_id, store_host, now, text)
+                if isinstance(record, PutStatus):
+                    return record
+                plain = record
+            records.append(plain)
         if sum(map(len, records)) > encoder.largest_record:
             return PutStatus.MESSAGE_ILLEGAL
         ticket = PutTicket((message.topic, message.queue_id), records, len(records), store_host, now)
@@ -498,5 +502,5 @@ class Intake:
 
 def _waits(properties: Mapping[str, str]) -> bool:
     """Return whether the producer waits until the message is on disk: yes without the property, as upstream."""
-    wait = properties.get(WAIT, "true")
-    return wait == "true" or wait.lower() == "true"
+    wait = properties.get(WAIT)
+    return wait is None or wait == "true" or wait.lower() == "true"

@@ -304,14 +304,14 @@ class MessageStore:
 
         Once 512 messages are queued, they are written to the file. A refused message has its status at once.
         """
-        ticket = self._put_async(message, self._accept_batch if is_batch else self._accept)
+        ticket = self._put_async(message, is_batch)
         if INTERRUPTS.pending:
             INTERRUPTS.deliver()
         return ticket
 
     @INTERRUPTS.keep_from
-    def _put_async(self, message: NewMessage, accept: Accept) -> PutTicket:
-        ticket = self._ticket(message, accept)
+    def _put_async(self, message: NewMessage, is_batch: bool) -> PutTicket:
+        ticket = self._ticket(message, self._accept_batch if is_batch else self._accept)
         if ticket.status is None:
             waiting = self._writer.waiting
             waiting.append(ticket)

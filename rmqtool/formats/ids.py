@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from rmqtool.formats.hosts import IPV4_LENGTH, IPV6_LENGTH, format_host
@@ -62,8 +63,15 @@ def encode_offset_msg_id(address: bytes, port: int, physical_offset: int) -> str
 
 def encode_offset_msg_ids(address: bytes, port: int, physical_offsets: Sequence[int]) -> str:
     """Return the ids of records of one store host, separated by commas, as a broker answers a batch."""
-    host = (address + port.to_bytes(4, "big", signed=True)).hex().upper()
+    host = _host_digits(address, port)
+    if len(physical_offsets) == 1:
+        return f"{host}{physical_offsets[0]:016X}"
     return ",".join([f"{host}{offset:016X}" for offset in physical_offsets])
+
+
+@lru_cache(maxsize=64)
+def _host_digits(address: bytes, port: int) -> str:
+    return (address + port.to_bytes(4, "big", signed=True)).hex().upper()
 
 
 def decode_offset_msg_id(text: str) -> OffsetMsgId | None:

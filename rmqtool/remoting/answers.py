@@ -70,12 +70,13 @@ class AnswerTemplate:
 
     def __init__(self, header: Header, *holes: str, code: int = 0, remark: str | None = None) -> None:
         names = [header.fields[name].wire for name in holes]
-        self._is_text = [header.fields[name].java == "String" for name in holes]
+        is_text = [header.fields[name].java == "String" for name in holes]
+        self._texts = [place for place, is_one in enumerate(is_text) if is_one]
         fields = header.encode() | dict.fromkeys(names, _HOLE)
         command = RemotingCommand(code, fields, flag=ANSWER, version=OWN_VERSION, remark=remark)
         text = encode_json_header(command).decode().replace("%", "%%")
-        for is_text in self._is_text:
-            text = text.replace(f'"{_HOLE}"', "%s" if is_text else '"%d"', 1)
+        for is_one in is_text:
+            text = text.replace(f'"{_HOLE}"', "%s" if is_one else '"%d"', 1)
         # The members are sorted by name: opaque comes after the fields.
         self._json = text.replace('"opaque":0', '"opaque":%d', 1)
         self._binary = self._split(encode_binary_header(command))
@@ -91,8 +92,11 @@ class AnswerTemplate:
         """Return the frame that answers ``opaque``, with a header of the request's type."""
         if serialize_type is SerializeType.ROCKETMQ:
             return join_frame(self._binary_header(opaque, values), body, serialize_type)
-        spelled = [quote(value) if is_text else value for value, is_text in zip(values, self._is_text, strict=True)]
-        return join_frame(encode_text(self._json % (*spelled, opaque)), body, serialize_type)
+        spelled = [*values, opaque]
+        for place in self._texts:
+            spelled[place] = quote(spelled[place])
+        header = self._json % tuple(spelled)
+        return join_frame(header.encode() if header.isascii() else encode_text(header), body, serialize_type)
 
     def _binary_header(self, opaque: int, values: tuple[Any, ...]) -> bytes:
         parts = [self._binary[0]]

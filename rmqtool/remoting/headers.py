@@ -75,6 +75,10 @@ class Code(NamedTuple):
 _KERNEL_TYPES: Final = {"String": 0, "int": 1, "Integer": 1, "long": 2, "Long": 2, "bool": 3, "Boolean": 3}
 
 
+# Values do not change; this is how one gets its members.
+_set_members: Final = object.__setattr__
+
+
 class _Readers:
     """Attribute and reader by name on the wire, for one form of a header."""
 
@@ -113,8 +117,12 @@ class Header(Declared):
     @classmethod
     def decode(cls, ext: Mapping[str, str], *, short: bool = False) -> Self:
         """Return the value of a request's fields; unknown ones are ignored. Raises HeaderError."""
-        plan = cls._reading()
-        value, flaw = cls._read(ext, plan.short if short else plan.long)
+        plan = cls.__dict__.get("_plan") or cls._reading()
+        readers = plan.short if short else plan.long
+        plain = readers.read_plain(ext)
+        if plain is not None and plan.needed <= plain.keys():
+            return cls._of(plain)
+        value, flaw = cls._read(ext, readers)
         if flaw is not None and cls.strict and (short or not cls.java_short):
             raise HeaderError(f'java.lang.NumberFormatException: For input string: "{flaw}"')
         if not plan.needed.issubset(value.__dict__):
@@ -129,12 +137,11 @@ class Header(Declared):
     @classmethod
     def _read(cls, ext: Mapping[str, str], readers: _Readers) -> tuple[Self, str | None]:
         """Return the value of the readable fields, and the first text that could not be read."""
-        value = cls.__new__(cls)
-        given = value.__dict__
         plain = readers.read_plain(ext)
         if plain is not None:
-            given.update(plain)
-            return value, None
+            return cls._of(plain), None
+        value = cls.__new__(cls)
+        given = value.__dict__
         reader_of = readers.by_name.get
         flaw = None
         for wire, text in ext.items():
@@ -149,6 +156,13 @@ class Header(Declared):
             elif flaw is None:
                 flaw = text
         return value, flaw
+
+    @classmethod
+    def _of(cls, given: dict[str, Any]) -> Self:
+        """Return the value that was given these fields, by attribute; it keeps the dict."""
+        value = cls.__new__(cls)
+        _set_members(value, "__dict__", given)
+        return value
 
     @classmethod
     def _missing(cls, names: Set[str]) -> str:

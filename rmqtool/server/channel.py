@@ -39,7 +39,9 @@ class Connection(StreamProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._peer = Peer(self, "", "", 0)
-        self._sender: tuple[Language | None, int] | None = None
+        # Those of the sender; no version is below 0.
+        self._language: Language | None = None
+        self._version = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Know the client's address."""
@@ -79,9 +81,8 @@ class Connection(StreamProtocol):
 
     def peer_of(self, command: RemotingCommand) -> Peer:
         """Return the sender of a request; its language and version rarely change."""
-        sender = command.language, command.version
-        if sender != self._sender:
-            self._sender = sender
+        if command.version != self._version or command.language is not self._language:
+            self._version, self._language = command.version, command.language
             language = "OTHER" if command.language is None else command.language.name
             self._peer = Peer(self, self._peer.address, language, command.version)
         return self._peer
@@ -106,6 +107,11 @@ class Connection(StreamProtocol):
     def answer(self, command: RemotingCommand, frame: RemotingCommand | bytes) -> None:
         """Answer a request, unless its sender waits for no answer."""
         if command.flag & (ANSWER | ONEWAY) == ONEWAY:
+            return
+        if type(frame) is bytes:
+            if not self._out:
+                self._server.will_write(self)
+            self._out.append(frame)
             return
         try:
             self.send(frame)

@@ -114,6 +114,7 @@ class Clockwork:
         if is_slow:
             self._next_slow = now + _SECOND
         self._is_delivering = True
+        self._server.dispatch_if_due()
         self._deliver(self._iter_due(is_slow=is_slow))
 
     def _iter_due(self, *, is_slow: bool) -> Iterator[Happened]:

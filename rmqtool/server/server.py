@@ -31,8 +31,9 @@ from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.requests.clients import NotifyConsumerIdsChanged
 from rmqtool.server.channel import Connection
 
-# Seconds that a busy server waits before it dispatches, and messages of one turn that make it busy.
-_DISPATCH_PAUSE, _BUSY = 0.004, 8
+# Seconds that a busy server waits before it dispatches, and messages of one turn that make it busy. Without a pull that
+# waits it may be longer: many messages at once cost a third each.
+_DISPATCH_PAUSE, _BUSY, _UNOBSERVED_PAUSE = 0.004, 8, 0.05
 # Seconds until a client must have answered a request.
 _PATIENCE = 10.0
 # Clients of later versions reconnect when the server answers GO_AWAY.
@@ -167,6 +168,8 @@ class Server:
         self._puts: list[_Put] = []
         self._unflushed: list[_Put] = []
         self._is_flushing = self._is_dispatch_due = False
+        # When messages were dispatched last.
+        self._dispatched = 0.0
         # After a failed write of the tables: when it is tried again.
         self._tables_again = 0.0
         self._writing: list[Connection] = []
@@ -219,9 +222,8 @@ class Server:
         if self.is_ending and command.version > _STAYS:
             connection.answer(command, answer(command, _GO_AWAY, "the broker is shutting down"))
             return
-        if command.code not in _HOT and (self._puts or self._is_dispatch_due):
-            self._finish_puts()
-            self._dispatch()
+        if self._is_dispatch_due or self._puts:
+            self._dispatch_before(command.code)
         try:
             row = _ROWS[command.code]
             header = row.request.decode(command.ext_fields or _NO_FIELDS, short=row.short)
@@ -246,7 +248,19 @@ class Server:
                 self._flush()
         if self.broker.clients.changed:
             self.notify()
-        self._reply(connection, command, reply)
+        if type(reply) is Putting:
+            self._puts.append(_Put(connection, command, reply))
+        else:
+            self._reply(connection, command, reply)
+
+    def _dispatch_before(self, code: int) -> None:
+        """Write and dispatch what the answer to a request may depend on."""
+        if code in PULLS:
+            if self._is_dispatch_due and self.loop.time() - self._dispatched >= _DISPATCH_PAUSE:
+                self._dispatch()
+        elif code not in _HOT:
+            self._finish_puts()
+            self._dispatch()
 
     def bug(self, error: BaseException) -> None:
         """Take note of an error of ours; who asked gets 1, everybody else is served as before."""
@@ -260,15 +274,14 @@ class Server:
             self.observer.event("client", client=connection.address, language=language, version=command.version)
 
     def _reply(self, connection: Connection, command: RemotingCommand, reply: Reply | Waiting) -> None:
-        kind = type(reply)
-        if kind is Putting:
-            self._puts.append(_Put(connection, command, reply))  # type: ignore[arg-type]
+        if isinstance(reply, Putting):
+            self._puts.append(_Put(connection, command, reply))
         elif isinstance(reply, Waiting):
             self._hold(connection, command, reply)
         elif isinstance(reply, Forwarded):
             self._forward(connection, command, reply)
         elif reply is not None:
-            connection.answer(command, reply)  # type: ignore[arg-type]
+            connection.answer(command, reply)
 
     def _hold(self, connection: Connection, command: RemotingCommand, waiting: Waiting) -> None:
         if self.is_ending or len(self.held_pulls) >= _MOST_HELD:
@@ -277,6 +290,8 @@ class Server:
             connection.answer(command, found)
         else:
             self.held_pulls.hold(connection, waiting, self._store.setup.clock.monotonic())
+            if self._is_dispatch_due:
+                self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
 
     # The end of a turn.
 
@@ -323,10 +338,11 @@ class Server:
 
     def _answer_settled(self, puts: list[_Put]) -> list[_Put]:
         """Answer the puts of which it is known what came of them; return the others."""
-        left = []
+        left, settle = [], self._store.settle
         for one in puts:
-            if self._store.settle(one.putting.ticket):
-                one.connection.answer(one.command, one.putting.answer())
+            connection, command, (ticket, finish) = one
+            if ticket.status is not None or settle(ticket):
+                connection.answer(command, finish())
             else:
                 left.append(one)
         return left
@@ -355,6 +371,11 @@ class Server:
                 one.putting.ticket.status = PutStatus.FLUSH_DISK_TIMEOUT
         self._unflushed = self._answer_settled(self._unflushed)
 
+    def dispatch_if_due(self) -> None:
+        """Dispatch what the last turns have put, for work that reads queues."""
+        if self._is_dispatch_due:
+            self._dispatch()
+
     @property
     def is_waiting_for_disk(self) -> bool:
         """Whether puts wait for a flush."""
@@ -363,7 +384,9 @@ class Server:
     def _dispatch_soon(self, *, is_busy: bool) -> None:
         if not self._is_dispatch_due:
             self._is_dispatch_due = True
-            if is_busy or not self.held_pulls:
+            if not self.held_pulls:
+                self.loop.call_later(_UNOBSERVED_PAUSE, self._dispatch_due)
+            elif is_busy:
                 self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
             else:
                 self.loop.call_soon(self._dispatch_due)
@@ -375,6 +398,7 @@ class Server:
 
     def _dispatch(self) -> None:
         self._is_dispatch_due = False
+        self._dispatched = self.loop.time()
         try:
             self._store.dispatch_now()
             self.held_pulls.answer_grown()

@@ -178,8 +178,8 @@ class Pulling:
     def _answer(self, asked: Asked, result: GetMessageResult, offset: int) -> bytes:
         status = result.status
         body = b""
-        if result.messages:
-            body = b"".join([one.data for one in result.messages])
+        if result.count:
+            body = result.joined()
             header: PullMessage = asked.header  # type: ignore[assignment]
             counts, key = self._broker.counts, (header.topic, header.consumer_group)
             counts.gets[key] += result.count

@@ -100,6 +100,7 @@ class Sending:
         self._broker = broker
         self._config = broker.config
         self._is_4_9 = broker.config.version is Version.V4_9
+        self._put, self._added = broker.store.put_async, broker_properties(broker.config)
         self._keys = UniqKeys(*broker.address, 0, broker.store.setup.clock)
         self._without_slave = status_without_slave(broker.config)
         self._templates = {code: self._template(code) for code in _CODES.values()}
@@ -122,21 +123,16 @@ class Sending:
         if refusal is not None:
             return refusal
         config = config or self._broker.topics.table[topic]
-        queue_id = header.queue_id
+        queue_id, command = header.queue_id, asked.command
         if queue_id < 0:
             queue_id = self._broker.chance.randrange(max(int(config["writeQueueNums"]), 1))
         properties = read_properties(header.properties or "")
-        message = NewMessage(
-            topic,
-            asked.command.body,
-            queue_id,
-            properties,
-            header.flag,
-            header.sys_flag | (_MULTI_TAGS if config.get("topicFilterType") == _MULTI_TAG else 0),
-            header.born_timestamp,
-            asked.host,
-            reconsume_times=header.reconsume_times or 0,
-        )
+        sys_flag = header.sys_flag
+        if config.get("topicFilterType") == _MULTI_TAG:
+            sys_flag |= _MULTI_TAGS
+        times = header.reconsume_times or 0
+        born, host = header.born_timestamp, asked.host
+        message = NewMessage(topic, command.body, queue_id, properties, header.flag, sys_flag, born, host, None, times)
         if topic.startswith(RETRY_PREFIX):
             retried = self._as_retried(asked, header, message)
             if not isinstance(retried, NewMessage):
@@ -145,17 +141,22 @@ class Sending:
             message.properties = properties
         if header.batch:
             return self._send_batch(asked, message)
-        needs_key = not self._is_4_9 and UNIQ_KEY not in properties
-        receive(message, self._config, self._keys.next() if needs_key else "")
+        if self._is_4_9:
+            receive(message, self._config, "")
+        else:
+            # As ``receive`` does for 5.x, written out: each message comes here.
+            if UNIQ_KEY not in properties:
+                properties[UNIQ_KEY] = self._keys.next()
+            properties.update(self._added)
         if TRAN_MSG in properties and properties[TRAN_MSG].lower() == "true" and not _is_retry_later(message):
             half = self._broker.services.transactions.half_of(message)
             if isinstance(half, EndStatus):
                 remark = f"the broker[{self._address}] sending transaction message is forbidden"
                 return answer(asked.command, ResponseCode.NO_PERMISSION, remark)
             message = half
-        ticket = self._broker.store.put_async(message)
+        ticket = self._put(message)
         key = "" if self._is_4_9 else properties[UNIQ_KEY]
-        return Putting(ticket, partial(self._answer, asked.command, topic, queue_id, ticket, key))
+        return Putting(ticket, partial(self._answer, command, topic, queue_id, ticket, key))
 
     def reply(self, asked: Asked) -> Reply:
         """Pass a reply on to the client that waits for it, then store it. upstream: ReplyMessageProcessor."""
@@ -335,7 +336,9 @@ class Sending:
             return self._refused(command, status)
         counts.puts[topic] += len(ticket.record_offsets) or 1
         counts.put_bytes[topic] += ticket.size
-        values = ticket.offset_msg_id, queue_id, ticket.queue_offset, *(() if self._is_4_9 else (key,))
+        values = (ticket.offset_msg_id, queue_id, ticket.queue_offset)
+        if not self._is_4_9:
+            values = (*values, key)  # type: ignore[assignment]
         return self._templates[code].encode(command.serialize_type, command.opaque, values)
 
     def _refused(self, command: RemotingCommand, status: PutStatus) -> RemotingCommand:

@@ -256,3 +256,18 @@ def test_a_damaged_record_is_named_among_the_others(is_together: bool, monkeypat
     assert (flaw.code, flaw.at) == ("CL-MAGIC", 0)
     assert answer.fields("queue_offset") == [(0,), None, (2,)]
     store.abandon()
+
+
+@pytest.mark.parametrize("queues", [1, 3])
+def test_the_answer_to_a_client_has_the_records_back_to_back(queues: int) -> None:
+    """Neighbours in the log are taken as they are; others are cut out of what lies between them."""
+    with small_store(mappedFileSizeCommitLog=1 << 16) as store:
+        for number in range(30):
+            assert store.put(a_message(number, queue_id=number % queues)).is_ok
+        store.dispatch_now()
+        for count in (1, 2, 10):
+            got = store.reader.get("T", 0, 0, count)
+            records = [store.commit_log.read(one.physical_offset, 1000)[: len(one.data)] for one in got.messages]
+            assert got.joined() == b"".join(records)
+            assert store.reader.get("T", 0, 0, count).joined() == b"".join(records)
+            assert len(records) == count
