@@ -51,7 +51,8 @@ class How(TypedDict, total=False):
     """The form of the export, and who does the work.
 
     ``body`` is "inflated", "raw" or "none"; ``partition_by`` is "day", "topic" or both; ``on_corrupt`` is "fail",
-    "skip" or "emit"; ``split_size`` is the size of one task's part of the log, in bytes or as "128m".
+    "skip" or "emit"; ``split_size`` is the size of one task's part of the log, in bytes or as "128m". ``format`` is
+    "parquet", or "delta" for a Delta table, which may be on object storage.
 
     ``engine`` is "spark", with its ``master`` and settings (``conf``), or "local". ``mode`` says what happens to an
     existing target: "error", "append" or "overwrite"; ``since_last`` adds what is new since the last export to it.
@@ -62,6 +63,7 @@ class How(TypedDict, total=False):
     partition_by: str | Iterable[str] | None
     on_corrupt: str
     split_size: int | str
+    format: str
     engine: str
     master: str | None
     conf: Mapping[str, str] | Iterable[str] | None
@@ -94,13 +96,14 @@ def export(
     stores: Paths,
     to: str | os.PathLike[str],
     *,
+    format: str = "parquet",  # noqa: A002
     since_last: bool = False,
     jobs: int = 1,
     **which: Unpack[Where],
 ) -> Exported:
-    """Write messages as Parquet without Spark, and return what ``export --json`` prints."""
+    """Write messages without Spark as Parquet, or into a Delta table; return what ``export --json`` prints."""
     require_known("export", which, WHERE)
-    how: How = {"engine": "local", "since_last": since_last}
+    how: How = {"engine": "local", "since_last": since_last, "format": format}
     return write(stores, to, how, {"jobs": jobs}, **which).shown
 
 
@@ -112,13 +115,14 @@ def write(
     **which: Unpack[Where],
 ) -> Written:
     """Write messages. Afterwards the target has all of them, or is as it was."""
-    from rmqtool.exports.choice import local_path
+    from rmqtool.exports.choice import local_path, store_path
 
     choice = _choice(how, which)
     paths = paths_of(stores)
     if to is None:
         raise UsageError("missing destination: --to DIR", hint="--plan lists what would be read")
-    request = _request(paths, local_path(os.fspath(to)), choice, how)
+    place = store_path if how.get("format") == "delta" else local_path
+    request = _request(paths, place(os.fspath(to)), choice, how)
     _refuse_spark(how)
     if choice.topics:
         unknown = _unknown(request, which)
@@ -207,7 +211,15 @@ def _request(paths: tuple[str, ...], to: str, choice: Choice, how: How) -> Reque
         mode=_word(Mode, mode, "--mode"),
         partition_by=partition_by,
         since_last=since_last,
+        delta=_is_delta(how),
     )
+
+
+def _is_delta(how: How) -> bool:
+    word = how.get("format", "parquet")
+    if word not in ("parquet", "delta"):
+        raise UsageError(f'--format "{word}" is not known', hint="one of parquet, delta")
+    return word == "delta"
 
 
 def _refuse_spark(how: How) -> None:

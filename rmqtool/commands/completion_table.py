@@ -422,6 +422,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--body',), 'How to write bodies.', 'inflated|raw|none'),
         (('--partition-by',), 'Write a directory per day, topic.', 'any'),
         (('--on-corrupt',), 'At damage: stop, leave it out, or list it in DIR_damage.', 'fail|skip|emit'),
+        (('--format',), 'Write Parquet files, or a Delta table (DIR may be s3://...).', 'parquet|delta'),
         (('--split-size',), 'Bytes of log per task and output file.', 'any'),
         (('--engine',), 'Engine; local needs neither Spark nor Java.', 'spark|local'),
         (('--master',), 'Spark master; default: this machine.', 'any'),

@@ -30,6 +30,9 @@ class Writing:
     on_corrupt: Annotated[
         str, _content(metavar="fail|skip|emit", help="At damage: stop, leave it out, or list it in DIR_damage.")
     ] = "emit"
+    format: Annotated[
+        str, _content(metavar="parquet|delta", help="Write Parquet files, or a Delta table (DIR may be s3://...).")
+    ] = "parquet"
     split_size: Annotated[str, _content(metavar="SIZE", help="Bytes of log per task and output file.")] = "128m"
     engine: Annotated[
         Literal["spark", "local"], _spark(metavar="spark|local", help="Engine; local needs neither Spark nor Java.")
@@ -62,7 +65,7 @@ def export(
     work: Work,
     show: Show,
 ) -> Exit:
-    """Write the messages of stores as Parquet, for Spark, DuckDB, pandas and other readers.
+    """Write the messages of stores as Parquet or Delta, for Spark, DuckDB, pandas and other readers.
 
     Columns are typed, rows are in the order of the log, and a manifest records what was read. Spark runs the work on
     this machine or a cluster; --engine local needs no Spark. If the export fails, the target stays as it was. Damaged

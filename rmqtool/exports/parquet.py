@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmqtool.errors import NoSpace, WriteFailed
+from rmqtool.files.object_storage import reason_of, storage_of
 from rmqtool.files.publish import sync
+from rmqtool.store.open import is_far
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -32,7 +34,7 @@ def writing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
+        reason = os.strerror(error.errno) if error.errno else reason_of(str(error))
         if error.errno in _FULL:
             raise NoSpace(
                 f"{path} could not be written: {reason}; the target was left unchanged",
@@ -113,8 +115,12 @@ class _Part:
 class PartWriter:
     """Writes the batches of one task below ``root``; the names of its files begin with ``stem``."""
 
-    def __init__(self, root: str, stem: str, schema: pa.Schema, partition_by: Sequence[PartitionBy] = ()) -> None:
+    def __init__(
+        self, root: str, stem: str, schema: pa.Schema, partition_by: Sequence[PartitionBy] = (), *, flat: bool = False
+    ) -> None:
         self.root = root
+        # Whether all files are in one directory, because a table's log tells their partitions.
+        self.flat = flat
         self.stem = stem
         self.schema = schema
         self.partition_by = tuple(partition_by)
@@ -162,11 +168,15 @@ class PartWriter:
         if len(self._open) > MOST_OPEN:
             self._close(next(iter(self._open.values())))
         again = f"-{part.files}" if part.files else ""
-        part.path = os.path.join(part.directory, f"{self.stem}{again}.parquet")
+        if self.flat and self.partition_by:
+            again = f"-{list(self._parts).index(part.directory):04}{again}"
+        name = f"{self.stem}{again}.parquet"
+        part.path = name if self.flat else os.path.join(part.directory, name)
         part.files += 1
         path = os.path.join(self.root, part.path)
         with writing(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if not is_far(path):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
             part.writer = open_writer(path, self.schema)
         return part.writer
 
@@ -175,19 +185,29 @@ class PartWriter:
         path = os.path.join(self.root, part.path)
         with writing(path):
             part.writer.close()
-            sync(path)
-            size = os.path.getsize(path)
+            size = settled_size(path)
         self._written.append(PartFile(part.path, part.rows, size))
         del self._open[part.directory]
         part.writer, part.rows = None, 0
 
 
+def settled_size(path: str) -> int:
+    """Return the size of a file that was closed, after it is durable."""
+    if is_far(path):
+        storage, where = storage_of(path)
+        return int(storage.get_file_info(where).size)
+    sync(path)
+    return os.path.getsize(path)
+
+
 def open_writer(path: str, schema: pa.Schema) -> pq.ParquetWriter:
     """Return a writer of a new file, with the codec and encodings of all files of an export."""
     names = [name for name in schema.names if name not in _WITHOUT_STATISTICS]
+    storage, where = storage_of(path) if is_far(path) else (None, path)
     return pq.ParquetWriter(
-        path,
+        where,
         schema,
+        filesystem=storage,
         compression=_CODEC,
         compression_level=_LEVEL,
         use_dictionary=[*_REPEATING, *_OF_PROPERTIES],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,13 +14,14 @@ from rmqtool import __version__
 from rmqtool.columns.batches import SCHEMA_VERSION
 from rmqtool.errors import NoSpace, NotFound, Refused, StoreError, UsageError
 from rmqtool.exports.choice import Choice, OnCorrupt
-from rmqtool.exports.parquet import PartFile, PartitionBy, open_writer, writing
+from rmqtool.exports.delta import DeltaTarget, opened_delta, progress_of
+from rmqtool.exports.parquet import PartFile, PartitionBy, open_writer, settled_size, writing
 from rmqtool.exports.splits import Source, WriteWork, Written, plan_sources
 from rmqtool.exports.target import Manifest, Mode, Progress, Target, opened_target
-from rmqtool.files.publish import sync
 from rmqtool.log.follow import LastRecord, Mark, is_cut_back
 from rmqtool.log.ranges import Answered, Effort, run_ranges
 from rmqtool.log.read import Damage, Note
+from rmqtool.store.open import is_far
 
 # A compressed export of text has a third of the log's bytes; with less than a quarter free it cannot fit.
 _LEAST_SHARE = 4
@@ -44,6 +45,7 @@ class Job(NamedTuple):
     work: WriteWork
 
 
+AnyTarget = Target | DeltaTarget
 Answers = Generator[Answered | Damage | Note]
 # Runs the tasks: for each job in order, yields the answers to its ranges in the order of the log.
 Engine = Callable[[Sequence[Job]], Generator[Answers]]
@@ -59,6 +61,7 @@ class Request:
     mode: Mode = Mode.ERROR
     partition_by: tuple[PartitionBy, ...] = ()
     since_last: bool = False
+    delta: bool = False
     # Why nothing can match: the text for topics that no store has.
     unknown: str | None = None
 
@@ -116,7 +119,7 @@ def local_engine(effort: Effort) -> Engine:
 
 def run_export(request: Request, engine: Engine) -> Outcome:
     """Run an export. Afterwards the target has all of it, or is as it was."""
-    with opened_target(request.directory, Mode.APPEND if request.since_last else request.mode) as target:
+    with _opened(request) as target:
         previous = target.previous[-1] if target.previous else None
         _require_same(request, previous)
         read = previous.read if previous is not None and request.since_last else {}
@@ -137,10 +140,18 @@ def run_export(request: Request, engine: Engine) -> Outcome:
         return collected.commit()
 
 
-def _job(request: Request, target: Target, source: Source, at: int) -> Job:
+def _job(request: Request, target: AnyTarget, source: Source, at: int) -> Job:
     prefix = f"part-{target.number:06}-{at:03}"
     queues = source.plan.queues
-    return Job(source, WriteWork(target.staging, prefix, source.broker, source.choice, queues, request.partition_by))
+    work = WriteWork(target.staging, prefix, source.broker, source.choice, queues, request.partition_by, request.delta)
+    return Job(source, work)
+
+
+def _opened(request: Request) -> AbstractContextManager[AnyTarget]:
+    mode = Mode.APPEND if request.since_last else request.mode
+    if request.delta:
+        return opened_delta(request.directory, mode, request.partition_by)
+    return opened_target(request.directory, mode)
 
 
 def _require_same(request: Request, previous: Manifest | None) -> None:
@@ -177,7 +188,9 @@ def _require_unbroken(source: Source, before: Progress | None, directory: str) -
         )
 
 
-def _require_space(target: Target, sources: Sequence[Source]) -> None:
+def _require_space(target: AnyTarget, sources: Sequence[Source]) -> None:
+    if is_far(target.staging):
+        return
     wanted = sum(source.bytes for source in sources) // _LEAST_SHARE
     with writing(target.staging):
         found = os.statvfs(target.staging)
@@ -193,7 +206,7 @@ def _require_space(target: Target, sources: Sequence[Source]) -> None:
 class _Collected:
     """The answers of the tasks, store by store, until they are committed."""
 
-    def __init__(self, target: Target, request: Request, read: Mapping[str, Progress]) -> None:
+    def __init__(self, target: AnyTarget, request: Request, read: Mapping[str, Progress]) -> None:
         self.target = target
         self.request = request
         self.before = read
@@ -223,6 +236,9 @@ class _Collected:
             end=end if before is None else max(end, before.end),
             last=LastRecord.of(last) if last is not None else None,
         )
+        if self.request.delta and self.target.previous:
+            told = self.target.previous[-1].read.get(source.broker)
+            self.read[source.broker] = progress_of(self.read[source.broker], told.end if told else 0)
 
     def _written(self, source: Source, written: Written) -> int:
         for damage in written.damages:
@@ -243,7 +259,7 @@ class _Collected:
         if self.request.choice.on_corrupt is OnCorrupt.EMIT and outcome.damages:
             self.damage = "damage.parquet"
             self._write(self.damage, damage_table(outcome.damages))
-        if not outcome.files and self.target.is_new and not self.request.partition_by:
+        if not outcome.files and self.target.is_new and not self.request.partition_by and not self.request.delta:
             # Readers take the schema from a file, so there is one even without messages.
             empty = self.request.choice.projection(None, "ms").schema().empty_table()
             path = f"part-{outcome.number:06}.parquet"
@@ -274,7 +290,7 @@ class _Collected:
         with writing(whole):
             with open_writer(whole, table.schema) as writer:
                 writer.write_table(table)
-            sync(whole)
+            settled_size(whole)
 
 
 def damage_error(damage: Damage) -> StoreError:

@@ -258,15 +258,17 @@ class WriteWork:
     choice: Choice
     queues: Sequence[QueueFiles]
     partition_by: tuple[PartitionBy, ...] = ()
+    # Whether the files become part of a Delta table: its times have microseconds, its log tells the partitions.
+    delta: bool = False
 
     def __call__(self, asked: Range, write: Callable[[bytes], object] | None = None) -> Answered:  # noqa: ARG002
         """Write the messages of a range; ``found`` of the answer is ``Written``."""
-        projection = self.choice.projection(self.broker, "ms")
+        projection = self.choice.projection(self.broker, "us" if self.delta else "ms")
         reader = BatchReader(asked, self.choice, projection, self.queues)
         directory = uuid4().hex
         stem = f"{self.prefix}-{asked.file.base_offset + asked.start:020}"
         root = os.path.join(self.staging, directory)
-        writer = PartWriter(root, stem, projection.schema(), self.partition_by)
+        writer = PartWriter(root, stem, projection.schema(), self.partition_by, flat=self.delta)
         damages = []
         for found in reader.pieces():
             if isinstance(found, Damage):

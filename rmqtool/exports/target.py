@@ -76,10 +76,10 @@ class Target:
         """Finish a killed export, lock the target, and check that it may be written."""
         if not os.path.lexists(self.staging):
             self._require_ours()
-        locks.enter_context(_locked(self.staging, self.directory))
+        locks.enter_context(locked_staging(self.staging, self.directory))
         _finish(self.staging, self.directory)
         with writing(self.directory):
-            _clear(self.staging)
+            clear_staging(self.staging)
         self._require_ours()
         self.is_new = not os.path.lexists(self.directory) or self.mode is Mode.OVERWRITE
         # If the target was emptied by hand, its manifests no longer count.
@@ -105,6 +105,12 @@ class Target:
                 f"{self.directory} already exists and is not empty; it was left unchanged",
                 file=self.directory,
                 hint="--mode append adds to it, --mode overwrite replaces it, --since-last adds what is new",
+            )
+        if "_delta_log" in names:
+            raise Refused(
+                f"{self.directory} is a Delta table; it was left unchanged",
+                file=self.directory,
+                hint="--format delta adds to it, or name another directory (--to)",
             )
         if names and not os.path.isdir(self.manifests) and _OLD_MANIFESTS not in names:
             raise Refused(
@@ -213,7 +219,7 @@ def read_manifests(directory: str) -> list[Manifest]:
 
 
 @contextmanager
-def _locked(staging: str, directory: str) -> Iterator[None]:
+def locked_staging(staging: str, directory: str) -> Iterator[None]:
     """Make the directory ``staging`` and lock it against other exports; remove it afterwards."""
     hint = "run it again when that one has finished"
     with ExitStack() as stack:
@@ -229,7 +235,7 @@ def _locked(staging: str, directory: str) -> Iterator[None]:
                 shutil.rmtree(staging, ignore_errors=True)
 
 
-def _clear(staging: str) -> None:
+def clear_staging(staging: str) -> None:
     """Remove the files of a killed export, but not the directory: it is the lock.
 
     A task of that export, perhaps on another machine, may still be writing in a directory of its own.

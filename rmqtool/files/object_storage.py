@@ -37,9 +37,6 @@ _FOR_GOOD = re.compile(
 _REFUSED = re.compile(
     r"ACCESS_DENIED|SIGNATURE|INVALID_ACCESS|EXPIRED|MISSING_AUTH|UNRECOGNIZED|HTTP status 40[13]|PERM|AUTH"
 )
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
-
 Result = TypeVar("Result")
 
 
@@ -92,10 +89,16 @@ def refuse_writing(address: str) -> NoReturn:
     )
 
 
+def storage_of(text: str) -> tuple[Any, str]:
+    """Return pyarrow's file system for an address, and the path in it."""
+    address = parse_address(text)
+    return connect(address), address.path
+
+
 def connect(address: Address) -> Any:
     """Return pyarrow's file system for an address; one connection for all objects of a bucket."""
     try:
-        return _connect(address.scheme, address.authority)
+        return _connect(address.scheme, address.authority, settings())
     except ImportError as error:
         raise OptionalMissing(
             f"this pyarrow was built without {address.scheme}://", hint="install pyarrow from PyPI"
@@ -114,14 +117,36 @@ def connect(address: Address) -> Any:
         ) from error
 
 
+def endpoint() -> str | None:
+    """Return the server to use instead of Amazon's, if the environment names one."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
+def region() -> str | None:
+    """Return the region that the environment names."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
+
+
+def settings() -> tuple[str | None, ...]:
+    """Return what the environment says now about servers and accounts."""
+    accounts = (
+        os.environ.get("AWS_PROFILE"),
+        os.environ.get("AWS_ACCESS_KEY_ID"),
+        os.environ.get("AZURE_STORAGE_ACCOUNT"),
+        os.environ.get("STORAGE_EMULATOR_HOST"),
+    )
+    return (endpoint(), region(), *accounts)
+
+
 @lru_cache(maxsize=16)
-def _connect(scheme: str, authority: str) -> Any:
+def _connect(scheme: str, authority: str, _settings: tuple[str | None, ...]) -> Any:
     from pyarrow import fs
 
     if scheme == "s3":
         return _connect_s3(authority)
-    if scheme == "gs" and os.environ.get("STORAGE_EMULATOR_HOST"):
-        kind, _, host = os.environ["STORAGE_EMULATOR_HOST"].rpartition("://")
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    if scheme == "gs" and emulator:
+        kind, _, host = emulator.rpartition("://")
         return fs.GcsFileSystem(anonymous=True, scheme=kind or "http", endpoint_override=host)
     if scheme == "abfs" and "@" not in authority:
         return fs.AzureFileSystem(os.environ.get("AZURE_STORAGE_ACCOUNT", ""))
@@ -132,15 +157,14 @@ def _connect_s3(bucket: str) -> Any:
     from pyarrow import fs
 
     given: dict[str, Any] = {}
-    endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
-    if endpoint is not None:
-        scheme, _, host = endpoint.rpartition("://")
+    server, place = endpoint(), region()
+    if server is not None:
+        scheme, _, host = server.rpartition("://")
         given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
-    region = next((os.environ[name] for name in _REGIONS if os.environ.get(name)), None)
-    if region is None and endpoint is None:
-        region = fs.resolve_s3_region(bucket)
-    if region is not None:
-        given["region"] = region
+    if place is None and server is None:
+        place = fs.resolve_s3_region(bucket)
+    if place is not None:
+        given["region"] = place
     return fs.S3FileSystem(connect_timeout=_CONNECT_TIMEOUT, request_timeout=_REQUEST_TIMEOUT, **given)
 
 
@@ -168,7 +192,7 @@ def _failed(operation: str, shown: str, error: OSError) -> RmqtoolError:
         )
     if "NO_SUCH_BUCKET" in text:
         return StoreError(f"cannot {operation} {shown}: there is no such bucket", file=shown, hint="check its name")
-    reason = _reason(text)
+    reason = reason_of(text)
     if isinstance(error, PermissionError) or _REFUSED.search(text):
         return RemoteError(
             f"cannot {operation} {shown}: the server refuses it ({reason})",
@@ -182,7 +206,7 @@ def _failed(operation: str, shown: str, error: OSError) -> RmqtoolError:
     )
 
 
-def _reason(text: str) -> str:
+def reason_of(text: str) -> str:
     """Return the code of an answer in words. The rest of an answer may repeat parts of the credentials."""
     found = _CODE.search(text)
     if found is None:

@@ -34,7 +34,7 @@ from rmqtool.files.filesystem import (
     require_range,
     require_unshrunk,
 )
-from rmqtool.files.object_storage import Address, attempt, connect, parse_address
+from rmqtool.files.object_storage import Address, attempt, connect, parse_address, settings
 from rmqtool.formats.paths import parse_segment_name
 
 # The first request at a place, and the largest; between them each is four times the one before.
@@ -47,6 +47,7 @@ _WHOLE = 8 << 20
 # Bytes of a sample, how many are taken of what seems to be reserved space, and how exactly its beginning is searched.
 _SAMPLE, _SAMPLES, _NEAR = 4 << 10, 32, 64 << 10
 _READERS = 16
+_CHANGED = "objects may have been removed meanwhile: run the command again"
 
 
 @lru_cache(maxsize=1)
@@ -72,7 +73,7 @@ class ObjectReadableFile(ReadableFile):
         self.shown = str(address)
         self._mtime_ns = 0 if listed is None else listed.mtime_ns
         # A listed object is opened once: with another size or time it would be another object.
-        self._object = _open(address) if listed is None else _open_listed(address, listed)
+        self._object = _open(address) if listed is None else _open_listed(address, listed, settings())
         self._size = int(self._object.size())
         self._lock = threading.Lock()
         self._spans: OrderedDict[int, _Span] = OrderedDict()
@@ -200,7 +201,7 @@ def _open(address: Address) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _open_listed(address: Address, listed: Status) -> Any:  # noqa: ARG001  (a part of the key)
+def _open_listed(address: Address, _listed: Status, _settings: tuple[str | None, ...]) -> Any:
     return _open(address)
 
 
@@ -274,7 +275,7 @@ class ObjectReadableFileSystem(ReadableFileSystem):
     def listdir(self, path: str = "") -> list[Entry]:
         names = self._tree.entries.get("/".join(path_parts(path)))
         if names is None:
-            raise FileMissing(f"{self.shown(path)} does not exist", file=self.shown(path))
+            raise FileMissing(f"{self.shown(path)} does not exist", file=self.shown(path), hint=_CHANGED)
         return [Entry(name, names[name].kind) for name in sorted(names)]
 
     def list_now(self, path: str) -> list[tuple[str, int]]:
@@ -300,7 +301,7 @@ class ObjectReadableFileSystem(ReadableFileSystem):
         """Return the size of the object at the address itself."""
         info = self._own_info()
         if info is None:
-            raise FileMissing(f"{self.root} does not exist", file=self.root)
+            raise FileMissing(f"{self.root} does not exist", file=self.root, hint=_CHANGED)
         return int(info.size)
 
     def _own_info(self) -> Any:

@@ -266,6 +266,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "body": ["none", "raw"],
     "partition-by": ["topic"],
     "on-corrupt": ["skip", "fail"],
+    "format": ["delta"],
     "split-size": ["16KiB"],
 }
 # What a choice cannot be here: Spark takes a quarter of a minute to start.

@@ -25,18 +25,23 @@ RECIPES = GUIDE[GUIDE.index(START) : GUIDE.index(END)]
 READERS = GUIDE[GUIDE.index("## Read with DuckDB") : GUIDE.index("## Read with Spark")]
 # Run by test_cluster_source.py.
 CLUSTER = GUIDE[GUIDE.index("## Read a live cluster") : GUIDE.index("## Write a store")]
+# Run by tests/cli/test_export_delta.py.
+DELTA = GUIDE[GUIDE.index("### A Delta table") : GUIDE.index("## Read with DuckDB")]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 RECIPE = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)\n```\n)?", re.MULTILINE | re.DOTALL)
 
 
+def _without(*parts: str) -> str:
+    text = GUIDE
+    for part in parts:
+        text = text.replace(part, "")
+    return text
+
+
 def blocks(language: str, root: Path, to: Path) -> list[str]:
     """Return the blocks of a language, with a store and a directory that are there."""
-    texts = [
-        text
-        for name, text in BLOCK.findall(GUIDE.replace(RECIPES, "").replace(READERS, "").replace(CLUSTER, ""))
-        if name == language
-    ]
+    texts = [text for name, text in BLOCK.findall(_without(RECIPES, READERS, CLUSTER, DELTA)) if name == language]
     return [text.replace("/stores/broker-a", str(root)).replace("/lake", str(to)) for text in texts]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,41 +14,33 @@ import pytest
 BUCKET = "stores"
 SECRET = "not-to-be-shown"
 _PIECE = 1 << 20
-
-
-class _Requests(logging.Handler):
-    """The lines that the server logs, one for each request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 class ObjectStorage:
     """A server with one bucket. Its content stays while it is unplugged."""
 
-    def __init__(self) -> None:
-        self._server: Any = None
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
         self.port = 0
-        self.requests = _Requests()
         self.storage: Any = None
 
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def plug(self) -> None:
-        from moto.server import ThreadedMotoServer
+    def _tell(self, command: str) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
 
-        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.port, verbose=False)
-        self._server.start()
-        _, self.port = self._server.get_host_and_port()
+    def plug(self) -> None:
+        self.port = self._tell("plug")
 
     def unplug(self) -> None:
-        self._server.stop()
+        self._tell("unplug")
 
     def upload(self, root: Path, name: str) -> str:
         """Copy a directory to the bucket; return its address."""
@@ -61,11 +54,21 @@ class ObjectStorage:
             while piece := source.read(_PIECE):
                 target.write(piece)
 
+    @property
+    def options(self) -> dict[str, str]:
+        """What Delta's client needs to know."""
+        return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names of all objects below a directory."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(f"{BUCKET}/{directory}", recursive=True)
+        return [info.base_name for info in self.storage.get_file_info(selector) if info.type is fs.FileType.File]
+
     def count(self) -> int:
         """Return how many requests there were since the last call."""
-        found = len(self.requests.lines)
-        self.requests.lines.clear()
-        return found
+        return self._tell("count")
 
 
 @contextmanager
@@ -73,12 +76,12 @@ def object_storage() -> Iterator[ObjectStorage]:
     """Give a server; the variables of the environment lead the SDK to it."""
     from pyarrow import fs
 
-    served = ObjectStorage()
-    log = logging.getLogger("werkzeug")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log, "handlers", [served.requests])
-        patch.setattr(log, "propagate", False)
-        patch.setattr(log, "level", logging.INFO)
+    command = [sys.executable, "-m", "tests.support.moto_process"]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        served = ObjectStorage(process)
         served.plug()
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -90,4 +93,4 @@ def object_storage() -> Iterator[ObjectStorage]:
         try:
             yield served
         finally:
-            served.unplug()
+            process.kill()

@@ -1,0 +1,411 @@
+"""A Delta table as the target of an export: our Parquet files, and one commit of its log that makes them visible.
+
+A commit has an *application transaction* for each broker: its application is ``rmqtool/BROKER``, its version is the
+offset in the broker's log up to which the table has the messages. The next export goes on from there. Of two exports
+that go on from the same place Delta commits one and refuses the other, so no message is in the table twice, also on
+object storage, where there is no lock. Files of an export that was killed before its commit are not part of the table.
+
+Below the target are data and Delta's log only. The manifest of an export is in the sibling ``TARGET_manifest``, written
+before the commit: it counts if its ends are those of the table's transactions. Damaged ranges are listed in the sibling
+``TARGET_damage``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqtool.errors import OptionalMissing, Refused, StoreInUse, WriteFailed
+from rmqtool.exports.parquet import PartitionBy, writing
+from rmqtool.exports.target import (
+    Manifest,
+    Mode,
+    Progress,
+    clear_staging,
+    decode_manifest,
+    encode_manifest,
+    locked_staging,
+)
+from rmqtool.files.object_storage import endpoint, parse_address, reason_of, region, storage_of
+from rmqtool.files.publish import move, sync, write_whole
+from rmqtool.store.open import absolute, is_far
+
+_LOG = "_delta_log"
+# Columns with statistics in Delta's log: readers leave out whole files by them.
+_COUNTED = (
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "commitlog_offset",
+    "store_timestamp",
+    "born_timestamp",
+    "tags",
+    "msg_id",
+)
+# Longer texts are not worth their place in the log.
+_LONGEST = 32
+# Names that an export leaves if it was killed before its commit, or is still running.
+_OURS = re.compile(r"_delta_log|[0-9a-f]{32}|part-[0-9-]+-[0-9a-f]{8}\.parquet")
+_READERS = 16
+_NEW_NAME = "export to another directory (--to)"
+
+
+class DeltaTarget:
+    """The table of one export. Use ``opened_delta``."""
+
+    def __init__(self, directory: str, mode: Mode, partition_by: Sequence[PartitionBy]) -> None:
+        self.directory = absolute(directory)
+        self.mode = mode
+        self.partition_by = tuple(partition_by)
+        self._token = uuid4().hex
+        self._far = is_far(self.directory)
+        parent, _, name = self.directory.rpartition("/")
+        local = os.path.join(parent, f".{name}.rmqtool")
+        # The directory that tasks write to. On object storage files cannot be renamed, so they are written in place.
+        self.staging = f"{self.directory}/{self._token}" if self._far else local
+        self.previous: list[Manifest] = []
+        self.is_new = True
+        self._table: Any = None
+        self._numbers = 0
+
+    @property
+    def number(self) -> int:
+        """The number of this export in its target."""
+        return self._numbers + 1
+
+    def prepare(self, locks: ExitStack) -> None:
+        """Open the table, and check that it may be written."""
+        if self._far:
+            locks.callback(self._remove_uncommitted)
+        else:
+            locks.enter_context(locked_staging(self.staging, self.directory))
+            with writing(self.directory):
+                clear_staging(self.staging)
+        self._table = self._open()
+        if self._table is None:
+            self._require_empty()
+        elif self.mode is Mode.ERROR:
+            raise Refused(
+                f"{self.directory} already is a Delta table; it was left unchanged",
+                file=self.directory,
+                hint="--mode append adds to it, --mode overwrite replaces its rows, --since-last adds what is new",
+            )
+        self.is_new = self._table is None
+        found = self._read_manifests()
+        self._numbers = max((manifest.number for manifest in found), default=0)
+        if self._table is not None and self.mode is Mode.APPEND:
+            self.previous = [self._current(found)]
+
+    def _open(self) -> Any:
+        """Return the Delta table at the target, None without one."""
+        delta = _deltalake()
+        with self._told("read"):
+            if not delta.DeltaTable.is_deltatable(self.directory, self._options()):
+                return None
+            return delta.DeltaTable(self.directory, storage_options=self._options())
+
+    def _require_empty(self) -> None:
+        """Raise Refused for a directory with files that belong to no Delta table."""
+        if not all(_OURS.fullmatch(name) for name in self._names(self.directory)):
+            raise Refused(
+                f"{self.directory} holds files of no Delta table; it was left unchanged",
+                file=self.directory,
+                hint=_NEW_NAME,
+            )
+
+    def _current(self, manifests: Sequence[Manifest]) -> Manifest:
+        """Return the manifest of the export that the table ends with; raise Refused without one."""
+        for manifest in sorted(manifests, key=lambda one: -one.number):
+            ends = {broker: self._table.transaction_version(_application(broker)) for broker in manifest.read}
+            if ends == {broker: progress.end for broker, progress in manifest.read.items()}:
+                return manifest
+        raise Refused(
+            f"{self.directory}_manifest has no manifest of the last export to {self.directory}",
+            file=self.directory,
+            hint=f"--mode overwrite exports everything again, or {_NEW_NAME}",
+        )
+
+    def commit(self, manifest: Manifest, files: dict[str, str], damage: str | None = None) -> None:
+        """Make the export appear: ``files`` gives for each name the file in ``staging``; ``damage`` lists ranges."""
+        name = f"{manifest.number:06}-{self._token[:8]}"
+        self._put(f"{self.directory}_manifest", f"{name}.json", encode_manifest(manifest))
+        if damage is not None:
+            self._move(f"{self.staging}/{damage}", f"{self.directory}_damage", f"part-{name}.parquet")
+        placed = self._place(files)
+        with ThreadPoolExecutor(_READERS) as readers:
+            actions = list(readers.map(self._action, placed))
+        delta = _deltalake()
+        transactions = [
+            delta.Transaction(_application(broker), progress.end) for broker, progress in manifest.read.items()
+        ]
+        about = delta.CommitProperties(
+            custom_metadata={"rmqtool": manifest.written_by, "rmqtool.export": str(manifest.number)},
+            app_transactions=transactions,
+        )
+        try:
+            self._write(actions, self._schema(manifest), about)
+        except Exception as error:
+            raise self._not_committed(error, manifest, placed) from error
+        self._token = ""
+        if not self._far:
+            log = os.path.join(self.directory, _LOG)
+            for path in (*(os.path.join(log, one) for one in os.listdir(log)), log, self.directory):
+                if not os.path.isdir(path) or path in (log, self.directory):
+                    sync(path)
+
+    def _write(self, actions: list[Any], schema: Any, about: Any) -> None:
+        from deltalake.transaction import create_table_with_add_actions
+
+        columns = [by.column for by in self.partition_by] or None
+        if self._table is None:
+            create_table_with_add_actions(
+                self.directory,
+                schema,
+                actions,
+                "error",
+                columns,
+                storage_options=self._options(),
+                commit_properties=about,
+            )
+            return
+        mode = "overwrite" if self.mode is Mode.OVERWRITE else "append"
+        self._table.create_write_transaction(actions, mode, schema, columns, commit_properties=about)
+
+    def _not_committed(self, error: Exception, manifest: Manifest, placed: Sequence[str]) -> Exception:
+        """Return the error for a commit that failed. Files are removed only if it certainly did not happen."""
+        text = str(error)
+        lost = "transaction" in text.lower() or "already exists" in text.lower() or "conflict" in text.lower()
+        if lost:
+            self._remove(placed, manifest)
+            return StoreInUse(
+                f"another export to {self.directory} was committed meanwhile; nothing was written",
+                file=self.directory,
+                hint="run it again: with --since-last it goes on from there",
+            )
+        self._token = ""  # the files stay: the commit may have arrived although its answer did not
+        return WriteFailed(
+            f"the commit to {self.directory} failed ({reason_of(text)}), and it is not known whether it arrived",
+            file=self.directory,
+            hint="look at the table; then run it again with --since-last, which adds only what it does not have",
+        )
+
+    def _remove(self, placed: Sequence[str], manifest: Manifest) -> None:
+        name = f"{manifest.number:06}-{self._token[:8]}"
+        beside = (f"{self.directory}_manifest/{name}.json", f"{self.directory}_damage/part-{name}.parquet")
+        for path in (*(f"{self.directory}/{one}" for one in placed), *beside):
+            with suppress(OSError):
+                if self._far:
+                    storage, where = storage_of(path)
+                    storage.delete_file(where)
+                else:
+                    os.unlink(path)
+
+    def _remove_uncommitted(self) -> None:
+        """Remove the files of an export that ended before its commit."""
+        if self._token:
+            storage, where = storage_of(self.staging)
+            with suppress(OSError):
+                storage.delete_dir(where)
+
+    def _place(self, files: Mapping[str, str]) -> list[str]:
+        """Return the names in the table of staged files; on a disk they are moved there and made durable."""
+        if self._far:
+            return [f"{self._token}/{staged}" for staged in files.values()]
+        placed = []
+        with writing(self.directory):
+            os.makedirs(self.directory, exist_ok=True)
+            for name, staged in files.items():
+                placed.append(f"{name.removesuffix('.parquet')}-{self._token[:8]}.parquet")
+                move(os.path.join(self.staging, staged), os.path.join(self.directory, placed[-1]))
+            sync(self.directory)
+        return placed
+
+    def _action(self, name: str) -> Any:
+        """Return the entry of Delta's log for a file."""
+        from deltalake.transaction import AddAction
+
+        path = f"{self.directory}/{name}"
+        if self._far:
+            storage, where = storage_of(path)
+            size, found = storage.get_file_info(where).size, pq.read_metadata(where, filesystem=storage)
+        else:
+            size, found = os.path.getsize(path), pq.read_metadata(path)
+        values = {by.column: _partition_value(by, found) for by in self.partition_by}
+        stats = json.dumps(_statistics(found), ensure_ascii=False)
+        return AddAction(name, size, values, _now(), True, stats)
+
+    def _schema(self, manifest: Manifest) -> Any:
+        from deltalake import Schema
+
+        from rmqtool.columns.batches import Projection
+
+        chosen = manifest.choices
+        fields = list(
+            Projection(columns=tuple(chosen["columns"]), body=chosen["body"], time_unit="us", broker="").schema()
+        )
+        kinds = {PartitionBy.DAY: pa.date32(), PartitionBy.TOPIC: pa.string()}
+        fields += [pa.field(by.column, kinds[by]) for by in self.partition_by]
+        return Schema.from_arrow(pa.schema([field.with_nullable(True).remove_metadata() for field in fields]))
+
+    def _read_manifests(self) -> list[Manifest]:
+        directory = f"{self.directory}_manifest"
+        names = [name for name in self._names(directory) if name.endswith(".json")]
+        return [decode_manifest(self._get(f"{directory}/{name}"), f"{directory}/{name}") for name in sorted(names)]
+
+    def _names(self, directory: str) -> list[str]:
+        if not self._far:
+            return os.listdir(directory) if os.path.isdir(directory) else []
+        from pyarrow.fs import FileSelector
+
+        storage, where = storage_of(directory)
+        with writing(directory):
+            return [info.base_name for info in storage.get_file_info(FileSelector(where, allow_not_found=True))]
+
+    def _get(self, path: str) -> bytes:
+        if not self._far:
+            with open(path, "rb") as file:
+                return file.read()
+        storage, where = storage_of(path)
+        with writing(path), storage.open_input_stream(where) as stream:
+            return bytes(stream.read())
+
+    def _put(self, directory: str, name: str, data: bytes) -> None:
+        path = f"{directory}/{name}"
+        with writing(path):
+            if self._far:
+                storage, where = storage_of(path)
+                with storage.open_output_stream(where) as stream:
+                    stream.write(data)
+                return
+            os.makedirs(directory, exist_ok=True)
+            write_whole(path, data)
+            sync(directory)
+
+    def _move(self, source: str, directory: str, name: str) -> None:
+        path = f"{directory}/{name}"
+        with writing(path):
+            if self._far:
+                storage, where = storage_of(path)
+                storage.move(storage_of(source)[1], where)
+                return
+            move(source, path)
+            sync(directory)
+
+    def _options(self) -> dict[str, str]:
+        """Return what Delta's client has to know beside the variables of the environment."""
+        if not self._far or parse_address(self.directory).scheme != "s3":
+            return {}
+        options, server = {"aws_conditional_put": "etag"}, endpoint()
+        if server is not None:
+            options |= {"AWS_ENDPOINT_URL": server, "AWS_REGION": region() or "us-east-1"}
+        if server is not None and server.startswith("http://"):
+            options["AWS_ALLOW_HTTP"] = "true"
+        return options
+
+    @contextmanager
+    def _told(self, operation: str) -> Iterator[None]:
+        """Raise WriteFailed for an error of Delta's client."""
+        try:
+            yield
+        except OSError as error:
+            raise self._failure(operation, error) from error
+        except _deltalake().exceptions.DeltaError as error:
+            raise self._failure(operation, error) from error
+
+    def _failure(self, operation: str, error: Exception) -> WriteFailed:
+        return WriteFailed(
+            f"cannot {operation} the Delta table {self.directory}: {reason_of(str(error))}; it was left unchanged",
+            file=self.directory,
+            hint="check the network and the credentials of the SDK, then run the command again",
+        )
+
+
+@contextmanager
+def opened_delta(directory: str, mode: Mode, partition_by: Sequence[PartitionBy]) -> Iterator[DeltaTarget]:
+    """Yield a table that may be written; what was not committed is removed afterwards."""
+    target = DeltaTarget(directory, mode, partition_by)
+    with ExitStack() as locks:
+        target.prepare(locks)
+        yield target
+
+
+def progress_of(progress: Progress, before: int) -> Progress:
+    """Return the progress of a broker that never goes back: a later export may read an earlier part."""
+    return progress if progress.end >= before else Progress(progress.store, progress.start, before, progress.last)
+
+
+def _application(broker: str) -> str:
+    return f"rmqtool/{broker}"
+
+
+def _now() -> int:
+    return int(datetime.now().timestamp() * 1000)
+
+
+def _deltalake() -> Any:
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ImportError:
+        raise OptionalMissing(
+            "writing a Delta table needs the extra delta", hint="pip install 'rmqtool[delta]'"
+        ) from None
+    return deltalake
+
+
+def _column_statistics(metadata: pq.FileMetaData, name: str) -> list[Any]:
+    """Return the statistics of a column in each row group; none if a group has no bounds."""
+    found = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        column = next((c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == name), None)
+        if column is None or column.statistics is None:
+            return []
+        found.append(column.statistics)
+    return found
+
+
+def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
+    """Return the statistics of a file as Delta's log has them."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in _COUNTED:
+        groups = _column_statistics(metadata, name)
+        if not groups:
+            continue
+        nulls[name] = sum(group.null_count for group in groups)
+        # A value that Python's times or the log's texts cannot hold leaves the column without bounds.
+        with suppress(ValueError, OverflowError):
+            bounded = [(group.min, group.max) for group in groups if group.has_min_max]
+            if len(bounded) + sum(group.num_values == 0 for group in groups) == len(groups) and bounded:
+                bounds = _spelled(min(low for low, _ in bounded)), _spelled(max(high for _, high in bounded))
+                least[name], most[name] = bounds
+    return {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, str) and len(value) > _LONGEST:
+        raise ValueError("too long for the log")
+    return value
+
+
+def _partition_value(by: PartitionBy, metadata: pq.FileMetaData) -> str | None:
+    """Return the value that all rows of a file share; None for no time, or one that no date can hold."""
+    with suppress(ValueError, OverflowError):
+        for group in _column_statistics(metadata, by.source):
+            if group.has_min_max:
+                return str(group.min if by is PartitionBy.TOPIC else group.min.date())
+    return None

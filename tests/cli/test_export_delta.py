@@ -1,0 +1,196 @@
+"""``rmqtool export --format delta``: a table that others read, each message in it once, whoever else writes to it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from rmqtool.api.produce import put
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+from tests.support.object_storage import ObjectStorage, object_storage
+from tests.support.stores import left_alone
+
+Unpacker = Callable[[str], Path]
+LOCAL = ("--format", "delta", "--engine", "local", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[ObjectStorage]:
+    with object_storage() as served:
+        yield served
+
+
+def export(root: str | Path, to: str | Path, *words: str | Path) -> int:
+    return main(["export", str(root), "--to", str(to), *LOCAL, *map(str, words)])
+
+
+def rows_of(table: DeltaTable) -> pa.Table:
+    return pa.table(table.to_pyarrow_table()).sort_by("commitlog_offset")
+
+
+def test_a_table_that_others_read(store: Unpacker, tmp_path: Path) -> None:
+    root = store("54-broker")
+    with left_alone(root):
+        assert export(root, tmp_path / "t") == Exit.DONE
+    assert main(["export", str(root), "--to", str(tmp_path / "p"), "--engine", "local", "--quiet"]) == Exit.DONE
+    plain = pq.read_table(tmp_path / "p").sort_by("commitlog_offset")
+    assert pl.read_delta(str(tmp_path / "t")).height == plain.num_rows == 418
+    found = (
+        duckdb.sql(f"SELECT count(*), min(store_timestamp) FROM delta_scan('{tmp_path}/t')") if _has_delta() else None
+    )
+    assert found is None or found.fetchone()[0] == 418
+    table = rows_of(DeltaTable(tmp_path / "t"))
+    assert table.column_names == plain.column_names
+    for name in plain.column_names:
+        assert table[name].to_pylist() == plain[name].to_pylist(), name
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p", "p_manifest", "t", "t_manifest"]
+
+
+def _has_delta() -> bool:
+    """Return whether DuckDB has its extension here; it is loaded from the network."""
+    try:
+        duckdb.sql("LOAD delta")
+    except duckdb.Error:
+        return False
+    return True
+
+
+def test_files_are_left_out_by_their_statistics(store: Unpacker, tmp_path: Path) -> None:
+    assert export(store("54-broker"), tmp_path / "t", "--split-size", "64k") == Exit.DONE
+    table = DeltaTable(tmp_path / "t")
+    actions = pa.table(table.get_add_actions(flatten=True))
+    assert sum(actions["num_records"].to_pylist()) == 418
+    least, most = actions["min.commitlog_offset"].to_pylist(), actions["max.commitlog_offset"].to_pylist()
+    assert actions.num_rows > 2
+    assert all(high < low for high, low in zip(sorted(most), sorted(least)[1:], strict=False))
+    read = pa.table(table.to_pyarrow_table(filters=[("commitlog_offset", "<", 5000)]))
+    assert read["commitlog_offset"].to_pylist() == [
+        offset for offset in rows_of(table)["commitlog_offset"].to_pylist() if offset < 5000
+    ]
+
+
+@pytest.mark.parametrize("by", ["day", "topic"])
+def test_partitions_are_columns_of_the_table(store: Unpacker, tmp_path: Path, by: str) -> None:
+    assert export(store("54-broker"), tmp_path / "t", "--partition-by", by) == Exit.DONE
+    table = rows_of(DeltaTable(tmp_path / "t"))
+    assert table.num_rows == 418
+    if by == "topic":
+        assert table["topic_part"].to_pylist() == table["topic"].to_pylist()
+    else:
+        days = [time.date() for time in table["store_timestamp"].to_pylist()]
+        assert table["dt"].to_pylist() == days
+
+
+def test_only_what_is_new_is_added(writable_store: Unpacker, tmp_path: Path) -> None:
+    root = writable_store("49-lmq")
+    for _ in range(2):
+        assert export(root, tmp_path / "t", "--since-last") == Exit.DONE
+    table = DeltaTable(tmp_path / "t")
+    assert (rows_of(table).num_rows, table.version()) == (200, 0)
+    put(root, [{"topic": "New", "body": "hello"}], create=True)
+    assert export(root, tmp_path / "t", "--since-last") == Exit.DONE
+    table = DeltaTable(tmp_path / "t")
+    assert (rows_of(table).num_rows, table.version()) == (201, 1)
+    (manifest,) = [json.loads(path.read_text()) for path in (tmp_path / "t_manifest").glob("000002-*")]
+    ((broker, read),) = manifest["read"].items()
+    assert table.transaction_version(f"rmqtool/{broker}") == read["endCommitLogOffset"]
+
+
+def test_modes_and_foreign_directories(store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = store("49-lmq")
+    assert export(root, tmp_path / "t") == Exit.DONE
+    assert export(root, tmp_path / "t") == Exit.REFUSED
+    assert "already is a Delta table" in capsys.readouterr().err
+    assert export(root, tmp_path / "t", "--mode", "append") == Exit.DONE
+    assert rows_of(DeltaTable(tmp_path / "t")).num_rows == 400
+    assert export(root, tmp_path / "t", "--mode", "overwrite") == Exit.DONE
+    assert rows_of(DeltaTable(tmp_path / "t")).num_rows == 200
+    assert main(["export", str(root), "--to", str(tmp_path / "t"), "--engine", "local", "--mode", "append"]) == 5
+    assert main(["export", str(root), "--to", str(tmp_path / "p"), "--engine", "local"]) == Exit.DONE
+    assert export(root, tmp_path / "p", "--mode", "append") == Exit.REFUSED
+    assert "holds files of no Delta table" in capsys.readouterr().err
+    assert main(["export", str(root), "--to", "x", "--format", "csv"]) == Exit.USAGE
+
+
+def test_damage_is_listed_beside_the_table(store: Unpacker, tmp_path: Path) -> None:
+    assert export(store("49-compressed-batch"), tmp_path / "t") == Exit.SKIPPED
+    assert rows_of(DeltaTable(tmp_path / "t")).num_rows == 164
+    assert pq.read_table(tmp_path / "t_damage")["code"].to_pylist() == ["BD-INFLATE"]
+
+
+def test_on_object_storage_with_a_second_exporter(
+    storage: ObjectStorage, store: Unpacker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second one runs from its plan to its commit while the first has written its files and not committed."""
+    from rmqtool.exports.delta import DeltaTarget
+
+    root, to = store("49-lmq"), "s3://stores/table"
+    write = DeltaTarget._write
+    statuses = []
+
+    def write_later(self: DeltaTarget, *told: object) -> None:
+        monkeypatch.setattr(DeltaTarget, "_write", write)
+        statuses.append(export(root, to, "--since-last"))
+        write(self, *told)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DeltaTarget, "_write", write_later)
+    assert export(root, to, "--since-last") == Exit.IN_USE
+    assert "was committed meanwhile" in capsys.readouterr().err
+    assert statuses == [Exit.DONE]
+    assert export(root, to, "--since-last") == Exit.DONE
+    table = DeltaTable(to, storage_options=storage.options)
+    assert rows_of(table).num_rows == 200
+    # Nothing is left of the one that lost.
+    data = [name for name in storage.names("table") if name.endswith(".parquet")]
+    assert sorted(data) == sorted(uri.rpartition("/")[2] for uri in table.file_uris())
+    assert len(storage.names("table_manifest")) == 1
+
+
+def test_what_the_guide_shows(store: Unpacker, tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    part = guide[guide.index("### A Delta table") : guide.index("## Read with DuckDB")]
+    part = part.replace("/stores/broker-a", str(store("54-broker"))).replace("/lake", str(tmp_path))
+    ((_, command), (_, program)) = re.findall(r"^```(sh|python)\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)
+    assert main([*shlex.split(command)[1:], "--engine", "local"]) == Exit.DONE
+    names: dict[str, Any] = {}
+    exec(compile(program, "docs/spark.md", "exec"), names)
+    assert (names["table"].num_rows, names["table"].column_names) == (418, ["topic", "keys", "store_timestamp"])
+
+
+KILLED = """
+import os, sys
+from rmqtool.exports import delta
+from rmqtool.cli import main
+step, *words = sys.argv[1:]
+found = getattr(delta.DeltaTarget, step)
+def die(self, *told, **more):
+    os._exit(137)
+setattr(delta.DeltaTarget, step, die)
+main(words)
+"""
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=pytest.mark.slow) for step in ("_put", "_place", "_action")] + ["_write"]
+)
+def test_killed_before_the_commit_nothing_is_visible(store: Unpacker, tmp_path: Path, step: str) -> None:
+    words = ["export", str(store("49-lmq")), "--to", str(tmp_path / "t"), *LOCAL, "--since-last"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, step, *words], check=False)
+    assert killed.returncode == 137
+    assert not DeltaTable.is_deltatable(str(tmp_path / "t"))
+    assert main(words) == Exit.DONE
+    assert rows_of(DeltaTable(tmp_path / "t")).num_rows == 200
