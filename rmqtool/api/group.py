@@ -103,7 +103,6 @@ def _changed(place: Place, action: str, name: str, settings: Mapping[str, bool |
     """Create, alter or delete a group, under the store's lock."""
     from rmqtool.broker.groups import SubscriptionGroups, find_named, named_group, refuse_later_settings
     from rmqtool.engine.clock import SystemClock
-    from rmqtool.engine.load import refuse_databases
     from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.formats.paths import SUBSCRIPTION_GROUP
     from rmqtool.store.config_files import config_text
@@ -113,7 +112,6 @@ def _changed(place: Place, action: str, name: str, settings: Mapping[str, bool |
     named_group(name)
     with store.reopen() as listed:
         root, config = listed.root, listed.config
-        refuse_databases(listed.listing)
     refuse_later_settings(settings, config.version)
     with PosixWritableFileSystem(root) as files, lock_store(files):
         with store.reopen() as listed:

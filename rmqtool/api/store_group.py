@@ -210,13 +210,12 @@ def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
     """Return the broker's table for writing; refuse if that would not be safe or would have no effect."""
     from rmqtool.broker.offsets import ConsumerOffsets, progress_file
     from rmqtool.engine.clock import SystemClock
-    from rmqtool.engine.load import refuse_databases, refuse_unsupported, refuse_without_log, require_closed
+    from rmqtool.engine.load import refuse_unsupported, refuse_without_log, require_closed
     from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.store.config_files import config_text
 
     store = stored.store
     refuse_unsupported(store.listing, store.config)
-    refuse_databases(store.listing)
     refuse_without_log(store.listing)
     require_closed(store.listing)
     files = stack.enter_context(PosixWritableFileSystem(store.root))

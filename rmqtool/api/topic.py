@@ -46,7 +46,6 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
     """List the topics of a store; create, alter or delete one."""
     from rmqtool.broker.topics import TopicConfigs
     from rmqtool.engine.clock import SystemClock
-    from rmqtool.engine.load import refuse_databases
     from rmqtool.engine.retention import remove_queues
     from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.formats.paths import TOPICS
@@ -62,7 +61,6 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
         if wanted is Action.LIST:
             return [_row(one, config) for one, config in sorted(_known(listed).items())]
         root, version = listed.root, listed.version
-        refuse_databases(listed.listing)
     with PosixWritableFileSystem(root) as files, lock_store(files):
         configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
         row = _change(configs, wanted, name, found)

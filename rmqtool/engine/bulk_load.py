@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.clock import SystemClock
-from rmqtool.engine.load import create_store, refuse_databases, require_closed
+from rmqtool.engine.load import create_store, require_closed
 from rmqtool.engine.message import PutStatus
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.put_columns import MessageColumns
@@ -78,7 +78,6 @@ def replaced_store(root: str, topics: Mapping[str, int]) -> Iterator[MessageStor
         with PosixWritableFileSystem(root) as original, original.lock():
             with open_store(root) as found:
                 _require_fit(found)
-                refuse_databases(found.listing)
                 config = found.config
             clone(root, new)
             with ClonedFileSystem(new) as files:

@@ -208,17 +208,10 @@ def read_state(
     config: StoreConfig,
     directories: Sequence[LogDirectory],
     read_only: Sequence[tuple[str, ReadableFileSystem]] = (),
-    *,
-    writes_configuration: bool = False,
 ) -> StoreState:
-    """Return the state of a store that was closed cleanly; refuse any other store.
-
-    With ``writes_configuration`` topics, groups and offsets must be in files, too.
-    """
+    """Return the state of a store that was closed cleanly; refuse any other store."""
     where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in directories]
     listing = list_store(files, [*where, *read_only])
-    if writes_configuration:
-        refuse_databases(listing)
     refuse_unsupported(listing, config)
     refuse_linked(listing)
     require_closed(listing)
@@ -339,17 +332,6 @@ def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
     """Raise the error of ``find_unsupported``, if there is one."""
     if (unsupported := find_unsupported(listing, config)) is not None:
         raise unsupported
-
-
-def refuse_databases(listing: StoreListing) -> None:
-    """Refuse a store whose topics, groups and offsets are in RocksDB: its broker would not read them from files."""
-    found = [directory for directory in listing.databases() if directory.startswith(f"{paths.CONFIG}/")]
-    if found:
-        raise StoreError(
-            "topics, groups and offsets of this store are in RocksDB; only its broker can write them",
-            file=listing.filesystem.shown(found[0]),
-            hint=_COPY,
-        )
 
 
 def refuse_linked(listing: StoreListing) -> None:

@@ -43,8 +43,7 @@ class Setup:
 
     ``batch_topics`` and ``bit_map`` (the bloom bits of a message, for queue extensions) are read from the store if not
     given. ``meant_gap`` allows queue offsets to jump where messages were left out. With ``expires`` the store removes
-    old segments by itself, as a broker does. ``writes_configuration``: the caller changes topics, groups and offsets,
-    too.
+    old segments by itself, as a broker does.
     """
 
     files: WritableFileSystem
@@ -56,7 +55,6 @@ class Setup:
     bit_map: Callable[[Message], bytes] | None = None
     meant_gap: MeantGap = field(default_factory=MeantGap)
     expires: bool = False
-    writes_configuration: bool = False
 
     @property
     def is_sync(self) -> bool:

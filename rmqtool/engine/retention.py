@@ -23,6 +23,7 @@ from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.commit_log import CommitLog, LogDirectory
 from rmqtool.engine.health import Health, RunningFlag
 from rmqtool.engine.load import count_messages
+from rmqtool.engine.row_queues import remove_topic
 from rmqtool.files.filesystem import Kind, WritableFileSystem, join, split
 from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
@@ -52,6 +53,7 @@ def remove_queues(files: WritableFileSystem, topic: str) -> None:
         directory = join(tree, topic)
         if files.is_directory(directory):
             _remove(files, directory)
+    remove_topic(files, topic)
 
 
 def _remove(files: WritableFileSystem, directory: str) -> None:

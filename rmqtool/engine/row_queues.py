@@ -10,6 +10,7 @@ upstream: RocksDBConsumeQueueStore.putMessagePosition, RocksDBConsumeQueueOffset
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from rmqtool.engine.message import QueueKey
@@ -27,7 +28,15 @@ from rmqtool.formats.rocksdb_rows import (
 )
 from rmqtool.store.database_copy import BeforeWrite, DatabaseCopy, Row
 from rmqtool.store.listing import QueueId
-from rmqtool.store.rocksdb import Listed, QueueRow, has_rows, iter_queue_rows, read_bounds, read_queue_row
+from rmqtool.store.rocksdb import (
+    Listed,
+    QueueRow,
+    find_database,
+    has_rows,
+    iter_queue_rows,
+    read_bounds,
+    read_queue_row,
+)
 
 _ENTRIES, _BOUNDS = "default", "offset"
 _UNIT = layouts.CONSUME_QUEUE_UNIT
@@ -163,6 +172,19 @@ class QueueRows:
     def close(self) -> None:
         """Remove the working copy."""
         self.copy.close()
+
+
+def remove_topic(files: WritableFileSystem, topic: str) -> None:
+    """Remove all rows of a topic from a store that is not open anywhere. upstream: RocksDBConsumeQueueStore.destroy."""
+    listed = find_database(files, paths.CONSUME_QUEUE)
+    if listed is None or not has_rows(listed, paths.CONSUME_QUEUE):
+        return
+    with closing(QueueRows(listed)) as rows:
+        for queue in [queue for queue in read_bounds(rows.copy.rows) if queue.topic == topic]:
+            for row in iter_queue_rows(rows.copy.rows, queue):
+                rows.remove(queue, row.queue_offset)
+            rows.remove_bounds(queue)
+        rows.publish(files)
 
 
 class RowFiles:

@@ -243,7 +243,6 @@ class MessageStore:
                 setup.config,
                 directories,
                 read_only_directories(setup),
-                writes_configuration=setup.writes_configuration,
             )
             engine = build(setup, state, directories)
             try:
@@ -695,6 +694,6 @@ def opened_at(root: str, config: StoreConfig) -> Iterator[MessageStore]:
     """Open the store of a broker in a directory of this machine, and close it."""
     with (
         PosixWritableFileSystem(root) as files,
-        MessageStore.open(Setup(files, config, writes_configuration=True)) as store,
+        MessageStore.open(Setup(files, config)) as store,
     ):
         yield store

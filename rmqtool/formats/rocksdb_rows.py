@@ -142,8 +142,13 @@ _DATA_VERSION = b"\x01data_version"
 _DATA = b"\x02"
 
 
+def table_prefix(table: int) -> bytes:
+    """Return the beginning of the keys of one table of version 2."""
+    return _TABLE_PREFIX + _SHORT.pack(table)
+
+
 def encode_config_key(key: ConfigRowKey) -> bytes:
-    head = _TABLE_PREFIX + _SHORT.pack(key.table)
+    head = table_prefix(key.table)
     if not key.names:
         return head + _DATA_VERSION
     texts = [encode_text(name) for name in key.names]

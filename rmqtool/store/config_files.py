@@ -29,6 +29,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.paths import Copy
 from rmqtool.formats.rocksdb_rows import ConfigRowKey, ConfigTable
+from rmqtool.store.config_rows import TableRows
 from rmqtool.store.open import Store, unread_finding
 from rmqtool.store.rocksdb import has_rows, open_database
 
@@ -133,7 +134,10 @@ def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Fi
 
 def load_config(files: ReadableFileSystem, name: str) -> dict[str, Any]:
     """Return the value of a JSON file as a broker loads it; empty if there is no file."""
-    copies = iter_copies(lambda path: _read_text(files, path), paths.config_path(name))
+    rows = _find_rows(files, name)
+    copies: Iterable[tuple[str, bytes]] = iter_copies(lambda path: _read_text(files, path), paths.config_path(name))
+    if rows is not None:
+        copies = [(rows.directory, rows.read())]
     return load_copies(copies, lambda data: _decode_object(name, data)).value or {}
 
 
@@ -320,8 +324,37 @@ class ConfigText:
             self._files.unlink(path)
 
 
+# The names of databases below config: of version 2, of all tables, and of one table each.
+_DATABASES = ("rdb", "metadata", "topics", "subscriptionGroups", "consumerOffsets")
+
+
+def _find_rows(files: ReadableFileSystem, name: str) -> TableRows | None:
+    """Return the rows of a table that is in RocksDB."""
+    found = [directory for directory in map(paths.config_path, _DATABASES) if files.is_directory(directory)]
+    return TableRows.find(files, name, found) if found else None
+
+
+class DatabaseText(ConfigText):
+    """A table in RocksDB, which is read and written as the text of its file."""
+
+    def __init__(self, files: WritableFileSystem, rows: TableRows) -> None:
+        super().__init__(files, rows.directory, lambda _data: True)
+        self._rows = rows
+
+    def read_copies(self) -> list[tuple[str, bytes]]:
+        """Return the name of the database, and its rows as a text; there is no copy."""
+        return [(self._files.shown(self._rows.directory), self._rows.read())]
+
+    def write(self, data: bytes) -> None:
+        """Write the rows that differ from a text."""
+        self._rows.write(self._files, data)
+
+
 def config_text(files: WritableFileSystem, name: str) -> ConfigText:
-    """Return the text of the configuration file ``name``."""
+    """Return the text of the configuration file ``name``; its table can be in RocksDB."""
+    rows = _find_rows(files, name)
+    if rows is not None:
+        return DatabaseText(files, rows)
     return ConfigText(files, paths.config_path(name), lambda data: not isinstance(decode_config(name, data), Flaw))
 
 

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rmqtool.errors import DatabaseUnopened, OptionalMissing, RowsUnread, WriteFailed
 from rmqtool.files.failures import write_failed
-from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
+from rmqtool.files.filesystem import Kind, ReadableFile, ReadableFileSystem, join
 from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats import layouts, paths, rocksdb_rows
 from rmqtool.formats.layouts import RocksDBOffsetValue, RocksDBQueueValue
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, BoundRowKey, QueueRowKey
-from rmqtool.store.listing import QueueId, StoreListing
+from rmqtool.store.listing import FoundFile, QueueId, StoreListing
 
 _TABLE_SUFFIX = ".sst"
 _PIECE = 1 << 20
@@ -59,6 +59,18 @@ class ListedStore(NamedTuple):
     root: str
     filesystem: ReadableFileSystem
     listing: StoreListing
+
+
+def find_database(files: ReadableFileSystem, directory: str) -> ListedStore | None:
+    """Return a store with the files of one database listed, or None without a database."""
+    found = []
+    for entry in files.listdir(directory) if files.is_directory(directory) else ():
+        path = join(directory, entry.name)
+        what = paths.classify(path, ())
+        if entry.kind is Kind.FILE and what.kind is FileKind.ROCKSDB:
+            status = files.stat(path)
+            found.append(FoundFile(path, what, status.size, status.mtime_ns))
+    return ListedStore(files.shown("").rstrip("/"), files, StoreListing(files, found)) if found else None
 
 
 class Database:

@@ -181,7 +181,6 @@ CALLED_LATER: dict[str, str] = {
     "formats.topics:original_topic": "a server answers a POP with retried messages under their own topic",
     "formats.topics:split_namespace": "a server of clients with a namespace tells it from the name",
     "formats.rocksdb_rows:decode_config_json": "a server over a store with configuration in RocksDB reads its rows",
-    "formats.rocksdb_rows:encode_config_json": "a server over a store with configuration in RocksDB writes its rows",
     "replica.chunks:Answer": "a master answers the handshake of a slave",
     "replica.chunks:decode_last_report": "serve as a master of slaves",
     "replica.chunks:encode_answer": "serve as a master of slaves",

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import Exit
+from rmqtool.store.open import open_store
+from rmqtool.store.rocksdb import open_database
 from tests.guards.surroundings import unreadable
-from tests.guards.test_untouched import digest
 from tests.guards.typed import json_lines, type_words
 
 pytest.importorskip("rocksdict", reason="needs the extra rocksdb")
@@ -25,6 +26,13 @@ def without(root: Path, directory: str) -> Path:
     return root
 
 
+def fix_of(root: Path, directory: str) -> str:
+    """Return what to type: the log has all content of the queues, and nothing else has that of the settings."""
+    return (
+        f"rmqtool repair {root} --apply" if directory == "consumequeue" else f"rmqtool copy {root} {root}.new --salvage"
+    )
+
+
 @pytest.mark.parametrize("directory", DATABASES)
 def test_check_names_the_database_once_and_goes_on(writable_store: Any, directory: str) -> None:
     root = without(writable_store("53-rocksdb"), directory)
@@ -32,7 +40,7 @@ def test_check_names_the_database_once_and_goes_on(writable_store: Any, director
     *found, last = json_lines(typed)
     assert typed.status == Exit.SKIPPED
     assert [(one["code"], one["file"]) for one in found] == [("RX-OPEN", directory)]
-    assert found[0]["fix"] == f"rmqtool copy {root} {root}.new --salvage"
+    assert found[0]["fix"] == fix_of(root, directory)
     assert ("cannot be restored without a backup" in found[0]["consequence"]) == (directory != "consumequeue")
     assert "rmqtool-rocksdb-" not in found[0]["message"], "a name of a temporary copy"
     assert (last["summary"]["messages"], last["summary"]["complete"]) == (MESSAGES, False)
@@ -44,7 +52,7 @@ def test_info_says_the_same(writable_store: Any, directory: str) -> None:
     typed = type_words(["info", str(root), "--json"])
     (found,) = json.loads(typed.out)["findings"]
     assert (typed.status, found["code"], found["file"]) == (Exit.SKIPPED, "RX-OPEN", directory)
-    assert found["fix"] == f"rmqtool copy {root} {root}.new --salvage"
+    assert found["fix"] == fix_of(root, directory)
 
 
 @pytest.mark.parametrize("directory", DATABASES)
@@ -54,7 +62,7 @@ def test_a_salvage_has_every_message_and_passes_but_for_what_is_gone(writable_st
     if directory != "kvStore":  # which no copy takes along
         refused = type_words(["copy", str(root), new])
         assert refused.status == Exit.NOT_A_STORE
-        assert f"Next: rmqtool copy {root} {new} --salvage" in refused.err
+        assert f"Next: {fix_of(root, directory)}" in refused.err
         assert not Path(new).exists()
     made = type_words(["copy", str(root), new, "--salvage", "--json"])
     assert made.status == (Exit.DONE if directory == "kvStore" else Exit.SKIPPED), made.said
@@ -130,24 +138,56 @@ def test_topics_in_a_database_are_listed(writable_store: Any, name: str) -> None
     assert ("TBW102" in rows) == (name != "53-rocksdbv2"), "which has the topics alone that were made"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["topic", "{}", "create", "New"],
-        ["topic", "{}", "delete", "RocksA", "--yes"],
-        ["produce", "{}", "-t", "RocksA", "hello"],
-        ["produce", "{}", "-t", "New", "--create", "hello"],
-        ["tick", "{}"],
-        ["consume", "{}", "-g", "G", "-t", "RocksA", "--commit"],
-    ],
-    ids=lambda words: " ".join(words[:1] + words[2:]),
+CHANGED = {b"New", b"RocksB", b"G", b"New@G", b"kvDataVersionKey"}
+NEW_V2 = b"\x01\0\x03\x02\0\x03New"
+CHANGED_V2 = {
+    NEW_V2,
+    b"\x01\0\x03\x02\0\x06RocksB",
+    b"\x01\0\x04\x02\0\x01G",
+    b"\x01\0\x01\x02\0\x01G\x01\0\x03New\x01\0\0\0\0",
+    b"\x01\0\x01\x02\0\x01G\x01\0\x03New\x01\0\0\0\x01",
+    b"\x01\0\x03\x01data_version",
+    b"\x01\0\x04\x01data_version",
+}
+NEW_TOPIC = (
+    b'{"attributes":{},"order":false,"perm":6,"readQueueNums":2,"topicFilterType":"SINGLE_TAG","topicName":"New",'
+    b'"topicSysFlag":0,"writeQueueNums":2}'
 )
-def test_what_a_broker_keeps_in_a_database_is_not_written_beside_it(writable_store: Any, words: list[str]) -> None:
-    root = writable_store("53-rocksdbv2")
-    before = digest(root)
-    typed = type_words([word.format(root) for word in words])
-    assert (typed.status, digest(root)) == (Exit.NOT_A_STORE, before), typed.said
-    assert "are in RocksDB; only its broker can write them" in typed.err
+
+
+def rows_of(root: Path) -> dict[tuple[str, str, bytes], bytes]:
+    """Return all rows of the configuration, by database, family and key."""
+    found = {}
+    with open_store(str(root)) as store:
+        for directory in store.listing.databases():
+            if directory.startswith("config/"):
+                with open_database(store, directory) as database:
+                    for family in database.families:
+                        for key, value in database.iter_rows(family):
+                            found[directory, family, key] = value
+    return found
+
+
+@pytest.mark.parametrize("name", ["53-rocksdb", "53-rocksdbv2", "54-rocksone"])
+def test_commands_change_the_rows_of_what_changed(writable_store: Any, name: str) -> None:
+    root = writable_store(name)
+    before = rows_of(root)
+    for words in (
+        ["topic", str(root), "create", "New", "--queues", "2"],
+        ["produce", str(root), "-t", "New", "-q", "0", "hello"],
+        ["consume", str(root), "-g", "G", "-t", "New", "--commit"],
+        ["topic", str(root), "delete", "RocksB", "--yes"],
+    ):
+        typed = type_words(words)
+        assert typed.status == Exit.DONE, typed.said
+    after = rows_of(root)
+    assert not list((root / "config").glob("topics.json*"))
+    changed = {row for row in before.keys() | after.keys() if before.get(row) != after.get(row)}
+    is_v2 = name == "53-rocksdbv2"
+    assert {key for _, _, key in changed} == (CHANGED_V2 if is_v2 else CHANGED)
+    (topic,) = (value for (_, _, key), value in after.items() if key == (NEW_V2 if is_v2 else b"New"))
+    assert topic == (b"\x01" if is_v2 else b"") + NEW_TOPIC
+    assert json.loads(type_words(["info", str(root), "--json"]).out)["groups"]["G"]["New"]["0"]["committed"] == 1
 
 
 def test_the_way_out_of_what_cannot_be_read_is_that_of_its_cause(writable_store: Any) -> None:
