@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from rmqtool.api.store import require_files
 from rmqtool.api.wanted import Json
 from rmqtool.errors import UsageError
 
@@ -49,6 +50,7 @@ def open_dump(target: str | os.PathLike[str], *, refs: bool = False) -> Iterator
     """Open a target; with ``refs`` also list what points at the record: queues, index, timers."""
     from rmqtool.look.dump import open_target, parse_target
 
+    require_files(target)
     with open_target(parse_target(os.fspath(target))) as shown:
         if refs and (shown.store is None or shown.rows is not None):
             raise UsageError("--refs is about one record", hint="name the record: STORE@OFFSET")
@@ -63,6 +65,7 @@ def open_declared_dump(target: str | os.PathLike[str], *, refs: bool = False) ->
 
     if refs:
         raise UsageError("--refs and --as-declared do not go together", hint="give one of them")
+    require_files(target)
     with open_declared(parse_target(os.fspath(target))) as found:
         yield found
 

@@ -305,6 +305,12 @@ def is_remote(place: object) -> bool:
     return isinstance(place, Cluster) or (isinstance(place, str) and place.startswith("rocketmq://"))
 
 
+def require_files(place: object) -> None:
+    """Refuse a live cluster."""
+    if is_remote(place):
+        raise _needs_files(str(place))
+
+
 def store_of(place: Place) -> Store:
     """Return a place as a ``Store``."""
     if isinstance(place, Cluster):
