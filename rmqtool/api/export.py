@@ -90,6 +90,8 @@ class Splits(NamedTuple):
 
     rows: list[Json]
     bytes: int
+    # A topic or queue that no store has.
+    unknown: Said | None
 
 
 def export(
@@ -124,9 +126,8 @@ def write(
     place = store_path if how.get("format") == "delta" else local_path
     request = _request(paths, place(os.fspath(to)), choice, how)
     _refuse_spark(how)
-    if choice.topics:
-        unknown = _unknown(request, which)
-        request = replace(request, unknown=None if unknown is None else unknown.text)
+    unknown = _unknown(request.paths, which)
+    request = replace(request, unknown=None if unknown is None else unknown.text)
     outcome = _run(request, how, work or {})
     shown = cast("Exported", outcome.as_json(request.directory))
     return Written(shown, outcome.notes, choice.on_corrupt.value, bool(outcome.damages))
@@ -143,8 +144,9 @@ def splits(stores: Paths, how: How, **which: Unpack[Where]) -> Splits:
     """Return the splits that an export would read; nothing is written."""
     from rmqtool.exports.splits import plan_sources
 
-    sources = plan_sources(paths_of(stores), _choice(how, which))
-    return Splits(list(_split_rows(sources)), sum(source.bytes for source in sources))
+    paths = paths_of(stores)
+    sources = plan_sources(paths, _choice(how, which))
+    return Splits(list(_split_rows(sources)), sum(source.bytes for source in sources), _unknown(paths, which))
 
 
 def paths_of(stores: Paths) -> tuple[str, ...]:
@@ -264,13 +266,15 @@ def _split_rows(sources: list[Any]) -> Iterator[Json]:
             yield {**row, "start": asked.start, "stop": stop, "bytes": stop - asked.start}
 
 
-def _unknown(request: Request, which: Where) -> Said | None:
-    """Return a note about wanted topics that no store has."""
+def _unknown(paths: Sequence[str], which: Where) -> Said | None:
+    """Return a note about wanted topics, or a queue, that no store has."""
     from contextlib import ExitStack
 
     from rmqtool.filters.wanted import want
     from rmqtool.store.open import open_store
 
+    wanted = want(topics=which.get("topics"), queue=which.get("queue"))
+    if not wanted.topics.patterns and wanted.queue_id is None:
+        return None
     with ExitStack() as opened:
-        stores = [opened.enter_context(open_store(path)) for path in request.paths]
-        return unknown_places(stores, want(topics=which.get("topics")))
+        return unknown_places([opened.enter_context(open_store(path)) for path in paths], wanted)

@@ -105,10 +105,13 @@ def _list_columns(output: Output, how: Any) -> Exit:
 def _list_splits(output: Output, paths: tuple[str, ...], how: Any, asked: Any) -> Exit:
     from rmqtool.api.export import splits
     from rmqtool.render.export import SPLITS, split_words
+    from rmqtool.render.text import neutral
 
     found = splits(paths, how, **asked)
     output.note(split_words(output.table(found.rows, SPLITS, empty="nothing to read"), found.bytes))
-    return Exit.DONE
+    if found.unknown is not None:
+        output.note(neutral(found.unknown.text))
+    return Exit.DONE if found.unknown is None else found.unknown.status
 
 
 def _show(output: Output, written: Written) -> Exit:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import ReadFailed
-from rmqtool.filters.wanted import Wanted
+from rmqtool.filters.wanted import EVERY_TOPIC, Wanted
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.compression import inflate_body
@@ -300,12 +300,13 @@ class Lookup:
         by_key = answer.kind in (QuestionKind.KEY, QuestionKind.UNIQ_KEY)
         if not answer.places and by_key and self.store.commit_log.min_offset > 0:
             answer.reasons.append(f"messages before that are gone: {before_the_log(self.store)}")
-        if not answer.places and self.wanted.topics.exact is not None:
-            topic = self.wanted.topics.exact
-            known = find_topics(self.store, type(self.wanted.topics)((), None))
-            if known is not None and topic not in known and not answer.queue_offsets:
-                answer.reasons.append(f"there is no topic {topic}")
-                answer.near += near_topics(self.store, topic)
+        patterns = self.wanted.topics.patterns
+        if not answer.places and patterns and not answer.queue_offsets:
+            known = find_topics(self.store, EVERY_TOPIC)
+            if known is not None and not self.wanted.topics.select(known):
+                one = self.wanted.topics.exact
+                answer.reasons.append(f"there is no topic {one}" if one else f"no topic matches {', '.join(patterns)}")
+                answer.near += near_topics(self.store, patterns[0])
 
 
 def _find_body_flaw(message: Message) -> Finding | None:

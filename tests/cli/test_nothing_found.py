@@ -79,6 +79,7 @@ def test_a_stat_refuses_what_cat_refuses(store, capsys):
     [
         ["copy", "{}", "{to}", "-t", "nope"],
         ["export", "{}", "--engine", "local", "--to", "{to}", "-t", "nope"],
+        ["export", "{}", "--plan", "-t", "nope"],
         ["check", "{}", "-t", "nope"],
         ["diff", "{}", "{}", "-t", "nope"],
         ["diff", "{}", "{}", "-t", "nope", "--summary"],
@@ -93,3 +94,19 @@ def test_no_command_is_done_with_a_topic_that_does_not_exist(store, tmp_path, wo
     assert "no topic matches nope. The topics are " in said.replace("; nothing was written The", ". The")
     known = [word.replace("nope", "T_retry").replace(str(tmp_path / "to"), str(tmp_path / "other")) for word in line]
     assert main(known) == Exit.DONE
+
+
+@pytest.mark.parametrize("more", [["--plan"], ["--engine", "local", "--to", "{to}"]], ids=["plan", "export"])
+def test_an_export_of_a_queue_that_does_not_exist_writes_nothing(store, tmp_path, more, capsys):
+    line = ["export", str(store("53-broker")), "-t", "T_retry", "-q", "77", *more]
+    assert main([word.format(to=tmp_path / "to") for word in line]) == Exit.NO
+    assert "T_retry has no queue 77" in "".join(capsys.readouterr())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"), [("nope", "There is no topic nope."), ("nope*", "No topic matches nope*.")]
+)
+def test_a_query_names_a_topic_that_does_not_exist(store, pattern, said, capsys):
+    assert main(["query", str(store("53-broker")), "k4", "-t", pattern]) == Exit.NO
+    assert said in "".join(capsys.readouterr())
