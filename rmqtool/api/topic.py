@@ -53,6 +53,8 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
     from rmqtool.store.listing import lock_store
 
     wanted, found = parse_action(action), parse_settings(settings)
+    if found and wanted in (Action.LIST, Action.DELETE):
+        raise UsageError(f"{wanted} takes no settings", hint="create and alter do")
     place = place_of(store, "topic")
     if is_remote(place):
         with opened_cluster(place) as cluster:

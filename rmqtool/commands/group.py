@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.api.group import ACTIONS
-from rmqtool.commands.options import BrokerOrCluster, Show, store_and
+from rmqtool.commands.options import BrokerOrCluster, Show, refuse_idle, store_and
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, Refused, UsageError
 
@@ -44,6 +44,8 @@ def group(
     action, name = _wanted(choice.words)
     if yes and action != "delete":
         raise UsageError(f"--yes has no effect on {action}", hint="it confirms delete")
+    if action in ("create", "alter"):
+        refuse_idle(f"group {action}", {"--conf": broker.conf}, "--set changes a setting of the group")
     if action == "delete" and not yes:
         raise Refused(f"this would delete {name} and its committed offsets", hint="run it again with --yes")
     with show.output() as output:

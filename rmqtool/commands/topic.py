@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.api.topic import Action
-from rmqtool.commands.options import BrokerOrCluster, Show, store_and
+from rmqtool.commands.options import BrokerOrCluster, Show, refuse_idle, store_and
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, Refused, UsageError
 
@@ -38,6 +38,7 @@ def topic(
     action, name = _wanted(choice.words)
     if yes and action is not Action.DELETE:
         raise UsageError(f"--yes has no effect on topic {action}", hint="leave out --yes")
+    refuse_idle("topic", {"--conf": broker.conf}, "leave it out: no setting moves config/topics.json")
     if action is Action.DELETE and not yes:
         raise Refused(f"this would delete {name} and its queues", hint="run it again with --yes")
     with show.output() as output:

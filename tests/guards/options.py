@@ -50,6 +50,16 @@ UNTRIED = {
 }
 
 
+# What has its effect elsewhere, by option, or by command and option: here it must be refused on each base.
+ELSEWHERE = {
+    "credentials": "needs a live cluster",
+    "tls": "needs a live cluster",
+    "retry-unknown": "needs a live cluster",
+    "consume timeout": "needs a program that hangs",
+    "repair plan": "its effect is a refusal, if the plan is another one",
+}
+
+
 # Who types one of them with the rest of the line wants to see what would be done: beside them nothing else is judged.
 INSTEAD = {("export", "plan"), ("export", "schema")}
 
@@ -127,7 +137,7 @@ BASES: Mapping[str, Sequence[Base]] = {
         Base("check {o}/crashed"),
         Base("check --explain CL-CRC"),
     ],
-    "diff": [Base("diff {s} {o}/other")],
+    "diff": [Base("diff {s} {o}/other"), Base("diff {o}/rocksdb {o}/rocksdb")],
     "recover": [Base("recover {s}", damaged=True), Base("recover {s} --apply", writes=True, damaged=True)],
     "repair": [
         Base("repair {s}", damaged=True),
@@ -163,6 +173,7 @@ BASES: Mapping[str, Sequence[Base]] = {
         Base("produce {s} -t New hello", writes=True),
         Base("produce {s} -t T_normal", writes=True, given=b"a line\n" * 40),
         Base("produce {s} -t New", writes=True, given=b"a line\n"),
+        Base("produce {s} -t T_normal --tx commit hello", writes=True),
     ],
     "tick": [Base("tick {s}", writes=True)],
     "consume": [
@@ -208,6 +219,11 @@ VALUES: Mapping[str, Sequence[str]] = {
     "conf": [_ELSEWHERE, "mappedFileSizeCommitLog=131072"],
     "template": [
         "<{topic} {body}>",
+        "<{topic}>",
+        "<{kind}>",
+        "<{group}>",
+        "<{messages}>",
+        "<{messagesLost}>",
         "<{code}>",
         "<{name}>",
         "<{file}>",
@@ -293,10 +309,17 @@ class Effect(NamedTuple):
     err: str
     files: tuple[tuple[str, str], ...]
     counts: tuple[int, ...] = ()
+    # Whether the files are others than before.
+    has_written: bool = False
 
     @property
     def is_refused(self) -> bool:
         return self.status in REFUSALS
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the command could do nothing, so that no option shows what it does."""
+        return self.status not in (Exit.DONE, Exit.SKIPPED) and not self.out and not self.has_written
 
 
 _SHIFTING = (
@@ -315,6 +338,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._seen: dict[tuple[Base, tuple[str, ...]], Effect] = {}
+        self._found: dict[bool, tuple[tuple[str, str], ...]] = {}
         self._places = {damaged: directory / f"place-{damaged}" for damaged in (False, True)}
         for damaged, place in self._places.items():
             root = unpack("53-broker", place)
@@ -340,7 +364,14 @@ class Bench:
             more = type_words(["produce", str(directory / "other"), "-t", "T_retry", "only here"])
         assert more.status == Exit.DONE, more.err
         (directory / "crashed/abort").touch()
+        unpack("53-rocksdb", directory / "double").rename(directory / "rocksdb")
         self.runs = 0
+
+    def _before(self, damaged: bool) -> tuple[tuple[str, str], ...]:
+        """Return the files that each run finds."""
+        if damaged not in self._found:
+            self._found[damaged] = _files(self._places[damaged])
+        return self._found[damaged]
 
     def effect(self, base: Base, words: Sequence[str] = ()) -> Effect:
         """Return what is seen of a base with words added to it."""
@@ -368,8 +399,10 @@ class Bench:
             with at(place), _still(place) as counts:
                 for _ in range(1 + base.again):
                     typed = type_words(line, base.given)
-            files = _files(place) if makes else ()
-            return Effect(typed.status, _settled(typed.out, place), _settled(typed.err, place), files, tuple(counts))
+            before = self._before(base.damaged)
+            files = _files(place) if makes else before
+            said = _settled(typed.out, place), _settled(typed.err, place)
+            return Effect(typed.status, *said, files, tuple(counts), has_written=files != before)
         finally:
             if makes:
                 subprocess.run(["rm", "-r", place], check=True)
@@ -424,11 +457,22 @@ def uses(base: Base, option: Declared) -> bool:
     return bool({short, option.spelled} & set(base.words.split()))
 
 
+def is_instead(base: Base) -> bool:
+    """Return whether a base only shows what the rest of the line would do."""
+    return any(f"--{name}" in base.words.split() for _, name in INSTEAD)
+
+
 def swallowed_alone(bench: Bench, base: Base, option: Declared) -> str | None:
-    """Say that an option does nothing on a base and is not refused either; None where it does or is."""
+    """Say that an option does nothing on a base and is not refused either; None where it does or is.
+
+    A refusal that changes a file is none.
+    """
     without = bench.effect(base)
-    taken = [found for value in values_of(option) if not (found := bench.effect(base, value)).is_refused]
-    if not taken or any(_differs(option, found, without) for found in taken):
+    effects = [bench.effect(base, value) for value in values_of(option)]
+    if any(found.is_refused and found.has_written for found in effects):
+        return f"rmqtool {base.words}: {option.spelled} is refused after files were changed"
+    taken = [found for found in effects if not found.is_refused]
+    if not taken or without.is_stopped or any(_differs(option, found, without) for found in taken):
         return None
     return f"rmqtool {base.words}: {option.spelled} does nothing and is not refused"
 
@@ -451,7 +495,7 @@ def swallowed_in_pair(bench: Bench, bases: Sequence[Base], one: Declared, two: D
     that is refused nothing is swallowed; where one of them alone is refused already, that proves nothing.
     """
     shown = {option.name for option in (one, two) if (option.command, option.name) in INSTEAD}
-    bases = [base for base in bases if not any(f"--{name}" in base.words.split() for _, name in INSTEAD)]
+    bases = [base for base in bases if not is_instead(base)]
     open_ = {option.name: option for option in (one, two) if option.name not in MANNERS}
     open_ = {name: option for name, option in open_.items() if not shown or name in shown}
     met = False
