@@ -32,11 +32,12 @@ LINES = {name: bases[0].words.replace("{o}/other", "{s}") for name, bases in BAS
     "dump": "dump {s}/checkpoint",
     "browse": "browse {s} --html {p}/page.html",
     "serve": "serve {s} --for 1ms --names 127.0.0.1:0 --listen 127.0.0.1:0",
+    "mirror": "mirror 127.0.0.1:1 {p}/mirrored",
     "demo": "demo {p}/demo",
 }
 GIVEN = {name: bases[0].given for name, bases in BASES.items()}
 # Commands that open no store of their own.
-WITHOUT_STORE = {"man", "demo"}
+WITHOUT_STORE = {"man", "demo", "mirror"}
 
 
 class Meeting(NamedTuple):
