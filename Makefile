@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED = 1
 # Compiled once and kept, also where the surroundings forbid it: hundreds of processes are started here.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help pure tier demo test lint unit agreement agreement-short conformance bench docs slow clean
+.PHONY: help pure tier demo test lint unit agreement agreement-short conformance bench docs proof slow clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make agreement-short  the same without the 2637 recorded starts of brokers, which take minutes"
 	@echo "make conformance   against the real classes; needs a JDK 17 and Maven"
 	@echo "make slow          the long tests"
+	@echo "make proof         power cuts, faults, kills, mutants, bad sectors: for PROOF_MINUTES (60), on from the last run"
 	@echo "make bench         ratios against a limit or a peer, and absolute times"
 	@echo "make docs          write all generated files"
 	@echo "make clean         remove .venv and caches"
@@ -74,6 +75,9 @@ pure: $(READY)
 
 slow: $(KERNEL)
 	$(BIN)/python -m pytest -m slow --timeout 3600
+
+proof: $(KERNEL)
+	$(BIN)/python -m tests.proof
 
 bench: $(KERNEL)
 	$(BIN)/python -m pytest -m bench -s --timeout 3600

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rmqtool.audit.damage import Stretch, find_covering, is_any_between, lost_between
 from rmqtool.errors import DatabaseUnopened, FileMissing, OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
+from rmqtool.files.salvaged import SalvagedFile
 from rmqtool.findings import Finding, Place, Severity
 from rmqtool.formats import paths
 from rmqtool.formats.dispatch import DispatchRules
@@ -156,8 +157,11 @@ class Case:
             return -1 if last is None else last.base_offset
         for segment in reversed(self.log.segments):
             with segment.filesystem.open_read(segment.path) as file:
+                salvaged = SalvagedFile(file)
                 for extent in file.iter_data(0, min(segment.size, file.size())):
-                    if file.pread(min(extent.length, 1 << 16), extent.file_offset).strip(b"\0"):
+                    # Unreadable bytes can be messages.
+                    written = salvaged.pread(min(extent.length, 1 << 16), extent.file_offset).strip(b"\0")
+                    if written or salvaged.has_unreadable:
                         return segment.base_offset
         return -1
 

@@ -101,3 +101,14 @@ def test_recover_and_repair_lose_nothing_else(
     capsys.readouterr()
     main(["cat", str(case.root), "--jsonl"])
     assert places(lines(capsys)) == case.kept
+
+
+def test_check_counts_the_rest_of_a_log_whose_only_segment_begins_with_the_sector(
+    writable_store: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Case(writable_store("53-epoch"), capsys, 0)
+    spoil(monkeypatch, found.segment, found.span)
+    assert main(["check", str(found.root), "--jsonl"]) == Exit.SKIPPED
+    *findings, summary = lines(capsys)
+    assert summary["summary"]["messages"] == len(found.kept)
+    assert [(one["offset"], one["length"]) for one in findings if one["code"] == "ST-READ"] == [(0, 4282)]

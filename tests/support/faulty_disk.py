@@ -6,9 +6,9 @@ makes the disk that the next start finds, and ``iter_outcomes`` makes all of the
 on such a disk are ``tests.support.faulty.FaultyFileSystem``.
 
 The model is the worst that POSIX allows. Of the writes since the last sync any subset survives, in any file; each may
-be torn at sectors, or leave nothing but the new size; names survive one by one; a rename is all or nothing, and one
-between directories may leave both names. After a failed sync the bytes are still read but no later sync makes them
-durable.
+be torn at sectors, lose a piece in the middle, or leave nothing but the new size; names survive one by one; a rename is
+all or nothing, and one between directories may leave both names. After a failed sync the bytes are still read but no
+later sync makes them durable.
 """
 
 from __future__ import annotations
@@ -289,22 +289,30 @@ def write(data: bytes, file_offset: int) -> Change:
     borders = list(range(first, end, SECTOR))
     borders = borders[:: max(1, len(borders) // _TEARS)]
 
+    torn = [
+        *((file_offset, border) for border in borders),
+        *((border, end) for border in borders),
+    ]
+
     def count_outcomes(inode: Inode) -> int:
-        # Kept, dropped; torn at a border, the left or the right part kept; only the size kept, where it grew.
-        return 2 + 2 * len(borders) + (end > len(inode.data))
+        # Kept, dropped; torn at a border, the left or the right part kept; a piece in the middle lost; only the size
+        # kept, where it grew.
+        return 2 + len(torn) + max(len(borders) - 1, 0) + (end > len(inode.data))
 
     def apply_write(inode: Inode, outcome: int) -> None:
-        start, stop = file_offset, end
         if outcome == 1:
             return
-        if 2 <= outcome < 2 + len(borders):
-            stop = borders[outcome - 2]
-        elif 2 + len(borders) <= outcome < 2 + 2 * len(borders):
-            start = borders[outcome - 2 - len(borders)]
-        elif outcome >= 2 + 2 * len(borders):
-            start = stop
-        if stop > len(inode.data):
-            inode.data.extend(bytes(stop - len(inode.data)))
-        inode.data[start:stop] = data[start - file_offset : stop - file_offset]
+        kept = [(file_offset, end)]
+        if 2 <= outcome < 2 + len(torn):
+            kept = [torn[outcome - 2]]
+        elif 2 + len(torn) <= outcome <= len(torn) + len(borders):
+            middle = outcome - 2 - len(torn)
+            kept = [(file_offset, borders[middle]), (borders[middle + 1], end)]
+        elif outcome >= 2:
+            kept = [(end, end)]
+        for start, stop in kept:
+            if stop > len(inode.data):
+                inode.data.extend(bytes(stop - len(inode.data)))
+            inode.data[start:stop] = data[start - file_offset : stop - file_offset]
 
     return Change(apply_write, count_outcomes)

@@ -1,0 +1,101 @@
+"""Try to break rmqtool: ``python -m tests.proof [CAMPAIGN ...] [--minutes N] [--seed N] [--canaries]``.
+
+Campaigns take turns, each with the first seed that was not tried yet, until the time is over; the table and the
+failures come at the end, and the status is 1 if there were any. ``--seed`` runs one seed of one campaign again and
+leaves the ledger alone. ``--canaries`` breaks the engine on purpose instead, and fails where that is not noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.proof import crashes, faults, kills, mutants, sectors
+from tests.proof.campaign import Campaign
+from tests.proof.canaries import CANARIES, hunt
+from tests.proof.ledger import ROOT, Ledger
+from tests.proof.table import table_of
+
+CAMPAIGNS: tuple[Campaign, ...] = (
+    crashes.CAMPAIGN,
+    faults.CAMPAIGN,
+    kills.KILLS,
+    kills.SIGNALS,
+    sectors.CAMPAIGN,
+    mutants.CAMPAIGN,
+)
+LEDGER = ROOT / ".proof" / "ledger.json"
+# Long enough that starting a campaign's stores does not count, short enough that all have had their turn soon.
+_TURN_SECONDS = 20
+_SHOWN = 20
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what is asked for; return the exit status."""
+    asked = _parsed(words)
+    chosen = [one for one in CAMPAIGNS if not asked.campaign or any(word in one.name for word in asked.campaign)]
+    if asked.canaries:
+        return _hunt_all()
+    if asked.seed is not None:
+        return _show(failure for one in chosen for failure in one.run(asked.seed).failures)
+    ledger = Ledger(None if asked.forget else LEDGER)
+    _take_turns(ledger, chosen, time.monotonic() + 60 * asked.minutes)
+    print(table_of(ledger, chosen))
+    return _show(failure for tried in ledger.tried.values() for failure in tried.failures)
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
+    parser.add_argument("campaign", nargs="*", help="words of names; without any, all campaigns")
+    parser.add_argument("--minutes", type=float, default=float(os.environ.get("PROOF_MINUTES", "60")))
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--canaries", action="store_true")
+    parser.add_argument("--forget", action="store_true", help="begin with seed 0, and keep nothing")
+    return parser.parse_args(words)
+
+
+def _take_turns(ledger: Ledger, chosen: Sequence[Campaign], deadline: float) -> None:
+    able = [one for one in chosen if one.missing() is None]
+    while able and time.monotonic() < deadline:
+        for one in able:
+            until = min(time.monotonic() + _TURN_SECONDS, deadline)
+            while time.monotonic() < until:
+                try_next(ledger, one)
+            ledger.save()
+            tried = ledger.tried.get(one.name)
+            if tried is not None:
+                print(f"{one.name}: {tried.states:,} {one.unit}, {len(tried.failures)} failures", flush=True)
+
+
+def try_next(ledger: Ledger, campaign: Campaign) -> None:
+    """Try the next seed of a campaign, and note it."""
+    began = time.monotonic()
+    outcome = campaign.run(ledger.next_seed(campaign.name))
+    ledger.note(campaign.name, outcome.states, time.monotonic() - began, outcome.failures)
+
+
+def _hunt_all() -> int:
+    missed = 0
+    for canary in CANARIES:
+        caught = hunt(canary)
+        missed += caught is None
+        print(f"{canary.word}: " + (f"after {caught.states} states: {caught.failure}" if caught else "NOT NOTICED"))
+    return 1 if missed else 0
+
+
+def _show(failures: object) -> int:
+    found = list(failures)  # type: ignore[call-overload]
+    for failure in found[:_SHOWN]:
+        print(failure)
+    if len(found) > _SHOWN:
+        print(f"and {len(found) - _SHOWN} more")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""Calls that fail: the n-th one of each writing command, for every n, in every way.
+
+A command may refuse and say why. It may not end by a signal or as a bug, take a message away, acknowledge what is not
+there, or leave half of what it makes. Where the fault is a half-done write or read, nothing may be noticed at all.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+from tests.guards.test_untouched import WRITERS
+from tests.proof import command_cases, forked, reader
+from tests.proof.campaign import Campaign, Outcome
+
+
+class Fault(NamedTuple):
+    """A way to fail, and the calls that it can meet."""
+
+    word: str
+    effect: forked.Effect
+    wrapped: tuple[str, ...]
+    is_harmless: bool = False
+
+
+FAULTS = (
+    *(
+        Fault(errno.errorcode[number], forked.fail_with(number), forked.CHANGING)
+        for number in (errno.ENOSPC, errno.EIO, errno.EROFS, errno.ESTALE)
+    ),
+    *(
+        Fault(f"{errno.errorcode[number]} reading", forked.fail_with(number), forked.READING)
+        for number in (errno.EIO, errno.EMFILE, errno.EACCES)
+    ),
+    Fault("half written", forked.do_half, ("pwrite",), is_harmless=True),
+    Fault("half read", forked.do_half, ("pread",), is_harmless=True),
+)
+_NAMES = tuple(WRITERS)
+# Coprime to the numbers of calls in practice: the seeds go over all calls of a command before any comes again.
+_STRIDE = 7919
+
+
+def run(seed: int) -> Outcome:
+    """Let one call of one command fail."""
+    result = Outcome()
+    name, turn = _NAMES[seed % len(_NAMES)], seed // len(_NAMES)
+    fault = FAULTS[turn % len(FAULTS)]
+    before = command_cases.template(name)
+    with command_cases.copied(before.parent) as root:
+        counted = command_cases.run(name, root, wrapped=fault.wrapped)
+    if not counted.calls:
+        return result
+    at = turn // len(FAULTS) * _STRIDE % counted.calls + 1
+    with command_cases.copied(before.parent) as root:
+        ended = command_cases.run(name, root, at, fault.effect, fault.wrapped)
+        found = ended.unwanted() + command_cases.lost(before, root) + _lies(ended, root)
+    if fault.is_harmless and ended.status != before.undisturbed.status:
+        found.append(f"status {ended.status} instead of {before.undisturbed.status}")
+    result.judge(found, f"{name}, seed {seed}, {fault.word} in call {at} of {counted.calls}")
+    return result
+
+
+def _lies(ended: forked.Ended, root: object) -> list[str]:
+    """Return which acknowledged messages are not there."""
+    from pathlib import Path
+
+    there = {record.physical_offset for record in reader.iter_records(reader.tree_of(Path(str(root))))}
+    gone = [place for place in command_cases.acknowledged(ended) if place not in there]
+    return [f"acknowledged and not there: {gone}"] if gone else []
+
+
+CAMPAIGN = Campaign("calls that fail", "faults", 7_200, run)

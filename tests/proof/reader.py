@@ -1,0 +1,238 @@
+"""An independent reader of stores: written from the specification with ``struct`` alone, it imports nothing of rmqtool.
+
+It takes a store as a mapping of paths to bytes, or a directory, and answers what the campaigns ask: which records of
+the log are whole, and which messages a queue leads to. Where it and rmqtool differ, one of them is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_V1, _V2, _BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
+_MAGICS = (struct.pack(">I", _V1), struct.pack(">I", _V2))
+_SMALLEST = 91
+_UNIT = 20
+# A property checksum: its name, 0x01, ten digits with the last first, 0x02.
+_CRC_NAME, _CRC_LENGTH = b"__CRC32#\x01", 20
+
+Tree = Mapping[str, bytes]
+
+
+class Record(NamedTuple):
+    """A whole record: where it is, where it belongs, and what it carries."""
+
+    physical_offset: int
+    size: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int
+    body: bytes
+    properties: bytes
+
+    @property
+    def identity(self) -> tuple[int, bytes, int, int, int]:
+        """What stays the same of a message as long as it is in this store."""
+        return self.physical_offset, self.topic, self.queue_id, self.queue_offset, zlib.crc32(self.body)
+
+    @property
+    def is_placeholder(self) -> bool:
+        """Whether a repair wrote it over damage: it is no message."""
+        return self.topic == b"RMQTOOL_QUARANTINE" and self.sys_flag & 0xC == 0xC
+
+
+def tree_of(root: Path, *parts: str) -> dict[str, bytes]:
+    """Return the regular files below some directories of a store; links are not followed."""
+    found = {}
+    for part in parts or ("commitlog", "consumequeue", "config"):
+        for directory, _, names in os.walk(root / part):
+            for name in names:
+                path = Path(directory, name)
+                if path.is_file() and not path.is_symlink():
+                    found[str(path.relative_to(root))] = path.read_bytes()
+    return found
+
+
+def record_at(data: bytes, at: int, base: int) -> Record | None:
+    """Return the whole record at ``at`` of a segment that begins at ``base``, or None."""
+    if at + _SMALLEST > len(data):
+        return None
+    size, magic, crc, queue_id, _, queue_offset, physical_offset, sys_flag = struct.unpack_from(">iIIiiqqi", data, at)
+    if magic not in (_V1, _V2) or size < _SMALLEST or at + size > len(data) or physical_offset != base + at:
+        return None
+    end, position = at + size, at + 48 + (20 if sys_flag & 0x10 else 8)
+    (store_timestamp,) = struct.unpack_from(">q", data, position)
+    position += 8 + (20 if sys_flag & 0x20 else 8) + 12
+    body, position = _part(data, position, end, ">i")
+    topic, position = _part(data, position, end, ">b" if magic == _V1 else ">h")
+    properties, position = _part(data, position, end, ">h")
+    if body is None or topic is None or properties is None or position != end or store_timestamp <= 0:
+        return None
+    if body and zlib.crc32(body) & 0x7FFFFFFF != crc:
+        return None
+    if not _has_right_crc(properties, data[at:end]):
+        return None
+    return Record(physical_offset, size, topic, queue_id, queue_offset, sys_flag, store_timestamp, body, properties)
+
+
+def _part(data: bytes, position: int, end: int, form: str) -> tuple[bytes | None, int]:
+    """Return the bytes after a length field, and the position after them; None where the length leads out."""
+    width = struct.calcsize(form)
+    if position < 0 or position + width > end:
+        return None, end + 1
+    (length,) = struct.unpack_from(form, data, position)
+    start = position + width
+    if length < 0 or start + length > end:
+        return None, end + 1
+    return data[start : start + length], start + length
+
+
+def _has_right_crc(properties: bytes, record: bytes) -> bool:
+    block = properties[-_CRC_LENGTH:]
+    if not (block.startswith(_CRC_NAME) and block.endswith(b"\x02") and len(block) == _CRC_LENGTH):
+        return True
+    digits = block[len(_CRC_NAME) : -1][::-1]
+    return digits.isdigit() and int(digits) == zlib.crc32(record[:-_CRC_LENGTH]) & 0x7FFFFFFF
+
+
+def iter_segment(data: bytes, base: int) -> Iterator[Record]:
+    """Yield the whole records of a segment in their order, also those after damage; none begins inside another."""
+    at = 0
+    while at < len(data):
+        found = record_at(data, at, base)
+        if found is not None:
+            yield found
+            at += found.size
+            continue
+        places = [data.find(magic, at + 5) - 4 for magic in _MAGICS]
+        later = [place for place in places if place > at]
+        if not later:
+            return
+        at = min(later)
+
+
+def segments(tree: Tree, directory: str = "commitlog") -> dict[int, bytes]:
+    """Return the segments of a log, by the offset of their first byte."""
+    found = {}
+    for path, data in tree.items():
+        parent, _, name = path.rpartition("/")
+        if parent == directory and len(name) == 20 and name.isascii() and name.isdigit():
+            found[int(name)] = data
+    return dict(sorted(found.items()))
+
+
+def iter_records(tree: Tree, directory: str = "commitlog") -> Iterator[Record]:
+    """Yield the whole records of a log, placeholders of repairs left out."""
+    for base, data in segments(tree, directory).items():
+        for record in iter_segment(data, base):
+            if not record.is_placeholder:
+                yield record
+
+
+def iter_queue(tree: Tree, topic: str, queue_id: int) -> Iterator[tuple[int, int, int]]:
+    """Yield queue offset, physical offset and size of each written entry of a queue; fillers are left out."""
+    for base, data in segments(tree, f"consumequeue/{topic}/{queue_id}").items():
+        for at in range(0, len(data) - _UNIT + 1, _UNIT):
+            physical_offset, size, _ = struct.unpack_from(">qiq", data, at)
+            if size > 0 and size != 0x7FFFFFFF:
+                yield (base + at) // _UNIT, physical_offset, size
+
+
+def queues(tree: Tree) -> set[tuple[str, int]]:
+    """Return topic and number of each queue that has a file."""
+    found = set()
+    for path in tree:
+        parts = path.split("/")
+        if parts[0] == "consumequeue" and len(parts) == 4 and parts[2].isdigit():
+            found.add((parts[1], int(parts[2])))
+    return found
+
+
+def misplaced(tree: Tree, damaged: Sequence[range] = ()) -> list[str]:
+    """Return, in words, every queue entry that leads to another message than the one of its place.
+
+    Entries that lead before the first segment are left out: retention deleted their messages, and brokers skip them. So
+    are those into ``damaged`` spans, which rmqtool named: the queue keeps the place of a damaged record, so that the
+    others keep theirs.
+    """
+    records = {record.physical_offset: record for record in iter_records(tree)}
+    first = next(iter(segments(tree)), 0)
+    wrong = []
+    for topic, queue_id in sorted(queues(tree)):
+        for queue_offset, physical_offset, size in iter_queue(tree, topic, queue_id):
+            if physical_offset < first:
+                continue
+            record = records.get(physical_offset)
+            if record is None and any(physical_offset in span for span in damaged):
+                continue
+            if record is None:
+                wrong.append(f"{topic}/{queue_id}@{queue_offset} leads to {physical_offset}, where no record is")
+            elif record.size != size:
+                wrong.append(f"{topic}/{queue_id}@{queue_offset}: {size} bytes, the record has {record.size}")
+            elif record.topic == topic.encode() and (record.queue_id, record.queue_offset) != (queue_id, queue_offset):
+                named = f"{record.queue_id}@{record.queue_offset}"
+                wrong.append(f"{topic}/{queue_id}@{queue_offset} leads to the message {topic}/{named}")
+    return wrong
+
+
+def unreached(tree: Tree) -> list[Record]:
+    """Return the messages of the log that their own queue does not lead to; half-done transactions have none."""
+    reached = {
+        (topic.encode(), queue_id, queue_offset, physical_offset)
+        for topic, queue_id in queues(tree)
+        for queue_offset, physical_offset, _ in iter_queue(tree, topic, queue_id)
+    }
+    return [
+        record
+        for record in iter_records(tree)
+        if record.sys_flag & 0xC in (0, 8)
+        and (record.topic, record.queue_id, record.queue_offset, record.physical_offset) not in reached
+    ]
+
+
+def torn(tree: Tree) -> list[str]:
+    """Return where bytes follow the last whole record that are neither zeros nor a blank record to the end."""
+    last = max(segments(tree), default=None)
+    if last is None:
+        return []
+    data = segments(tree)[last]
+    at = max((one.physical_offset + one.size - last for one in iter_segment(data, last)), default=0)
+    (magic,) = struct.unpack_from(">4xI", data[at : at + 8].ljust(8, b"\0"))
+    rest = data[at:].strip(b"\0")
+    return [f"{len(rest)} bytes of a torn record are left at {last + at}"] if rest and magic != _BLANK else []
+
+
+def checkpoint_times(tree: Tree) -> tuple[int, int, int]:
+    """Return the times of log, queues and index in the checkpoint, 0 where the file does not have them."""
+    log, queue, index = struct.unpack_from(">3q", tree.get("checkpoint", b"").ljust(24, b"\0"))
+    return log, queue, index
+
+
+def java_hash(text: str) -> int:
+    """Return ``String.hashCode`` of an ASCII text, as index files use it: not negative."""
+    hashed = 0
+    for unit in text.encode("ascii"):
+        hashed = (31 * hashed + unit) & 0xFFFFFFFF
+    hashed = abs(hashed - (1 << 32) if hashed & 0x80000000 else hashed)
+    return hashed if hashed < 1 << 31 else 0
+
+
+def index_hits(tree: Tree, text: str, slots: int) -> list[int]:
+    """Return the physical offsets that the index files have for a text ``topic#key``, newest first, chain by chain."""
+    found, hashed = [], java_hash(text)
+    for path in sorted((path for path in tree if path.startswith("index/")), reverse=True):
+        data = tree[path]
+        (number,) = struct.unpack_from(">i", data, 40 + 4 * (hashed % slots))
+        seen = set()
+        while number > 0 and number not in seen:
+            seen.add(number)
+            one, place, _, number = struct.unpack_from(">iqii", data, 40 + 4 * slots + 20 * number)
+            if one == hashed:
+                found.append(place)
+    return found

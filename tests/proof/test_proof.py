@@ -1,0 +1,129 @@
+"""Seeded slices of `make proof`: a short one in every run, a longer one in `make slow`; and that it can fail."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from tests.proof import crashes, faults, kills, mutants, reader, sectors
+from tests.proof.campaign import Campaign, Outcome
+from tests.proof.canaries import CANARIES, Canary, hunt
+from tests.proof.crash_lives import LIVES, Life
+from tests.proof.ledger import ROOT, Ledger
+from tests.proof.table import table_of
+
+# The life that restores everything and judges all of it again takes a hundred times as long as the shortest.
+_SHORT = {life: 3 if life.name in ("services", "repair", "undo") else 12 for life in LIVES}
+_QUICK = {"mutated stores": 4, "bad sectors": 12, "calls that fail": 14, "kills": 14, "signals that ask to end": 8}
+_COMMANDS = (faults.CAMPAIGN, kills.KILLS, kills.SIGNALS, sectors.CAMPAIGN, mutants.CAMPAIGN)
+_SLOW_SEEDS = 25
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
+def test_some_power_cuts(life: type[Life]) -> None:
+    tried = [crashes.cut(life, seed, states=8) for seed in range(_SHORT[life])]
+    assert [failure for one in tried for failure in one.failures] == []
+    assert sum(one.states for one in tried) > _SHORT[life]
+
+
+@pytest.mark.parametrize("campaign", _COMMANDS, ids=lambda one: one.name)
+def test_some_cases_of_each_campaign(campaign: Campaign) -> None:
+    assert campaign.missing() is None
+    # A stride leads over all stores and commands, and a slice of each run over other calls of them.
+    tried = [campaign.run(31 * seed) for seed in range(_QUICK[campaign.name])]
+    assert [failure for one in tried for failure in one.failures] == []
+    assert sum(one.states for one in tried) >= _QUICK[campaign.name] // 2
+
+
+@pytest.mark.parametrize("canary", CANARIES, ids=lambda one: one.word)
+def test_a_broken_engine_is_noticed(canary: Canary) -> None:
+    assert hunt(canary, range(120)) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
+def test_many_power_cuts(life: type[Life], part: int) -> None:
+    seeds = range(1000 + part * _SLOW_SEEDS, 1000 + (part + 1) * _SLOW_SEEDS)
+    assert [failure for seed in seeds for failure in crashes.cut(life, seed).failures] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("campaign", _COMMANDS, ids=lambda one: one.name)
+def test_many_cases_of_each_campaign(campaign: Campaign, part: int) -> None:
+    seeds = range(1000 + part * _SLOW_SEEDS, 1000 + (part + 1) * _SLOW_SEEDS)
+    assert [failure for seed in seeds for failure in campaign.run(seed).failures] == []
+
+
+def a_record(physical_offset: int, body: bytes = b"body", topic: bytes = b"T", queue_offset: int = 0) -> bytes:
+    """Return a record laid by hand."""
+    size = 91 + len(body) + len(topic)
+    head = struct.pack(
+        ">iIIiiqqiq", size, 0xDAA320A7, zlib.crc32(body) & 0x7FFFFFFF, 0, 0, queue_offset, physical_offset, 0, 1
+    )
+    hosts = bytes(8), struct.pack(">q", 7) + bytes(8) + bytes(12)
+    return head + b"".join(hosts) + struct.pack(">i", len(body)) + body + bytes([len(topic)]) + topic + bytes(2)
+
+
+LOG, QUEUE = "commitlog/" + "0" * 20, "consumequeue/T/0/" + "0" * 20
+
+
+def test_the_reader_finds_records_also_after_damage() -> None:
+    first = a_record(0)
+    second = a_record(len(first), queue_offset=1)
+    damaged = bytearray(first + second)
+    damaged[90] ^= 1
+    assert [one.physical_offset for one in reader.iter_records({LOG: first + second + bytes(100)})] == [0, len(first)]
+    assert [one.physical_offset for one in reader.iter_records({LOG: bytes(damaged)})] == [len(first)]
+
+
+def test_the_reader_sees_what_a_queue_leads_to() -> None:
+    first = a_record(0)
+    entry = struct.pack(">qiq", 0, len(first), 0)
+    assert reader.misplaced({LOG: first, QUEUE: entry}) == []
+    assert reader.misplaced({LOG: first, QUEUE: bytes(20) + entry}) == ["T/0@1 leads to the message T/0@0"]
+    assert reader.misplaced({LOG: first, QUEUE: struct.pack(">qiq", 4, 99, 0)}) == [
+        "T/0@0 leads to 4, where no record is"
+    ]
+    assert [one.physical_offset for one in reader.unreached({LOG: first, QUEUE: bytes(20)})] == [0]
+
+
+def test_the_reader_knows_the_hash_of_java() -> None:
+    # Literals of the Java documentation and of a well-known text whose hash is the smallest int.
+    assert reader.java_hash("hello") == 99162322
+    assert reader.java_hash("polygenelubricants") == 0
+
+
+def test_the_reader_imports_nothing_of_rmqtool() -> None:
+    code = "import sys; import tests.proof.reader; sys.exit(any(name.startswith('rmqtool') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def run(seed: int) -> Outcome:
+        seen.append(seed)
+        return Outcome(2, [f"seed {seed} failed"] if seed == 1 else [])
+
+    campaign = Campaign("one", "things", 100, run)
+    from tests.proof.__main__ import try_next
+
+    for _ in range(2):
+        ledger = Ledger(tmp_path / "kept" / "ledger.json", of="this")
+        try_next(ledger, campaign)
+        try_next(ledger, campaign)
+        ledger.save()
+    assert seen == [0, 1, 2, 3]
+    kept = json.loads((tmp_path / "kept" / "ledger.json").read_text(encoding="utf-8"))
+    assert (kept["this"]["one"]["states"], kept["this"]["one"]["failures"]) == (8, ["seed 1 failed"])
+    assert Ledger(tmp_path / "kept" / "ledger.json", of="another").next_seed("one") == 0
+    row = table_of(ledger, [campaign]).splitlines()[-1]
+    assert row.split()[:3] == ["one", "8", "100"]
