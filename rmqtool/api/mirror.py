@@ -28,8 +28,9 @@ class How(TypedDict, total=False):
 
     ``begin`` is where a new mirror begins: "start", "end" or a physical offset, rounded down to a segment. With ``ack``
     "never" the mirror counts as no replica. ``once`` ends with what the master had at the start. ``config_every`` is
-    how often topics, groups and offsets are copied ("10s"), ``keep`` how long segments stay ("30d"). ``told`` gets each
-    line of the contract; ``stop`` ends the mirror from another thread.
+    how often topics, groups and offsets are copied ("10s"), ``keep`` how long segments stay ("30d"). With ``live``
+    queues and index are built while the log grows. ``told`` gets each line of the contract; ``stop`` ends the mirror
+    from another thread.
     """
 
     begin: str | int | None
@@ -37,6 +38,7 @@ class How(TypedDict, total=False):
     once: bool
     config_every: str
     keep: str | None
+    live: bool
     credentials: Keys | None
     tls: bool
     told: Callable[[Event], None] | None
@@ -124,6 +126,7 @@ def _manner(how: How) -> Manner:
         once=how.get("once", False),
         config_every=every / 1000,
         keep_ms=None if keep is None else parse_span(keep),
+        live=how.get("live", False),
     )
 
 

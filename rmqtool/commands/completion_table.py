@@ -468,6 +468,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--once',), 'Stop when everything is copied that is there now.', ''),
         (('--config-every',), 'Copy topics, groups and offsets this often.', 'any'),
         (('--keep',), 'Delete segments whose messages are all older; default: never.', 'any'),
+        (('--live',), 'Build queues and index while the log grows.', ''),
         (('--credentials',), 'Keys for a live cluster: accessKey=, secretKey=.', 'file'),
         (('--tls',), 'Speak TLS with a live cluster.', ''),
         (('--json',), 'Print one JSON document.', ''),

@@ -30,6 +30,7 @@ class Way:
         str | None,
         typer.Option("--keep", metavar="SPAN", help="Delete segments whose messages are all older; default: never."),
     ] = None
+    live: Annotated[bool, typer.Option("--live", help="Build queues and index while the log grows.")] = False
     credentials: CredentialsFile = None
     tls: Tls = False
 
@@ -64,5 +65,5 @@ def mirror(
     with show.output() as output:
         with MirrorLines(output) as lines:
             done, status = run_mirror(master, directory, told=lines.tell, **how)
-        lines.end(done.line, directory)
+        lines.end(done.line, directory, live=way.live)
     return status

@@ -266,6 +266,18 @@ class CommitLog:
         assert self._current is None, "the log has begun already"
         self.wrote_offset = self.committed_offset = self.flushed_offset = self._base = physical_offset
 
+    def follow(self, segments: Sequence[Segment], physical_offset: int, store_timestamp: int) -> None:
+        """Take over what another writer did: its segments, and records that it has synced up to an offset."""
+        with self._guard:
+            while len(self.segments) and self.segments.min_offset < segments[0].base_offset:
+                self.segments.remove_first()
+            known = {segment.base_offset for segment in self.segments}
+            for segment in segments:
+                if segment.base_offset not in known:
+                    self.segments.add(segment)
+        self.wrote_offset = self.committed_offset = self.flushed_offset = physical_offset
+        self.store_timestamp = self._committed_timestamp = max(store_timestamp, self.store_timestamp)
+
     def clear_next(self) -> None:
         """Write zeros, durably, where the next record begins: a start would take old bytes there for a record.
 

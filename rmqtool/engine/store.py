@@ -209,12 +209,12 @@ class MessageStore:
         return cls._open(setup, None, begins=True)
 
     @classmethod
-    def open(cls, setup: Setup, held: Closable | None = None) -> Self:
+    def open(cls, setup: Setup, held: Closable | None = None, *, begins: bool = False) -> Self:
         """Open a store that was closed cleanly; raise an RmqtoolError for any other (see ``load.read_state``).
 
-        ``held`` is the lock of a caller that has it already, and keeps it.
+        ``held`` is the lock of a caller that has it already, and keeps it. ``begins``: mark it as open at once.
         """
-        return cls._open(setup, held, begins=False)
+        return cls._open(setup, held, begins=begins)
 
     @classmethod
     def _open(cls, setup: Setup, held: Closable | None, *, begins: bool) -> Self:

@@ -54,13 +54,14 @@ class MirrorLines:
             self._shown_at = time.monotonic()
             self._output.note(line)
 
-    def end(self, line: Mapping[str, Any], directory: str) -> None:
+    def end(self, line: Mapping[str, Any], directory: str, *, live: bool) -> None:
         """Show the last line."""
+        following = f"rmqtool check {quote(directory)}" if live else f"rmqtool recover {quote(directory)} --apply"
         held = text.size(line["durable"] - line["from"])
         verdict = (
             f"{directory} has the log of {line['master']} from {line['from']} to {line['durable']} ({held}), durable"
         )
-        self._output.aside(line, f"{verdict}\nNext: rmqtool recover {quote(directory)} --apply")
+        self._output.aside(line, f"{verdict}\nNext: {following}")
 
 
 def progress_line(event: Mapping[str, Any]) -> str:

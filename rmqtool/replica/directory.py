@@ -30,7 +30,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.replica.masters import MasterSettings, Tables
 from rmqtool.store.config_files import ConfigText, config_text
 from rmqtool.store.listing import lock_store
-from rmqtool.store.open import BROKER_CONF
+from rmqtool.store.open import AS_VERSION, BROKER_CONF
 
 # The keys of broker.conf by which a mirror knows itself and its master.
 MIRROR_OF: Final = "rmqtool.mirrorOf"
@@ -77,6 +77,18 @@ class MirrorDirectory(Closable):
             found = cls(root, files, stack.enter_context(lock_store(files)))
             stack.pop_all()
         return found
+
+    def config(self) -> StoreConfig:
+        """Return the settings of the store."""
+        with self.files.open_read(BROKER_CONF) as file:
+            text = file.pread(1 << 20, 0)
+        said, _ = decode_properties(text)
+        version = Version(said.get(AS_VERSION, Version.V5_3))
+        return StoreConfig.default(version).with_broker_conf(text).at_root(os.path.abspath(self.root))
+
+    def release(self) -> None:
+        """Give the lock back, for the store of the mirror, which takes it itself."""
+        self._lock.close()
 
     def close(self) -> None:
         self._lock.close()

@@ -5,10 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
 from typing import Any, Final, Protocol, TypeVar
 
+from rmqtool.engine.parts import Setup
+from rmqtool.engine.recovery.recover import recover
+from rmqtool.engine.store import MessageStore
 from rmqtool.errors import RemoteError, UsageError
 from rmqtool.formats.commit_log import Message
+from rmqtool.formats.paths import COMMIT_LOG
 from rmqtool.log.walk import read_record_at
 from rmqtool.replica.chunks import consistent_point
 from rmqtool.replica.directory import Configuration, Epochs, MirrorDirectory
@@ -91,6 +96,8 @@ class Mirror:
         self._problem: str | None = None
         self._bounds: Bounds | None = None
         self._has_tables = False
+        self._store: MessageStore | None = None
+        self._whole = 0
         self.has_gap = False
 
     def run(self, find: Callable[[], Coroutine[Any, Any, Master]]) -> dict[str, Any]:
@@ -114,10 +121,20 @@ class Mirror:
         """Make everything durable, and close the directory."""
         directory, self._directory = self._directory, None
         if directory is not None:
-            try:
+            with ExitStack() as stack:
+                stack.callback(directory.close)
+                if self._store is not None:
+                    stack.callback(self._store.close)
                 self._log.close()
-            finally:
-                directory.close()
+                self._advance_queues()
+
+    def _advance_queues(self) -> None:
+        """Add the records that are durable now to queues and index, if the mirror keeps them."""
+        if self._store is not None and not self._log.is_empty:
+            whole = self._log.whole_end(max(self._whole, self._log.min_offset))
+            self._store.commit_log.follow(self._log.segments.segments, *whole)
+            self._store.dispatch_now()
+            self._whole = whole.offset
 
     # One connection.
 
@@ -153,10 +170,24 @@ class Mirror:
                 raise UsageError(
                     f"--from is for a new mirror; {self._root} goes on where it ends", hint="leave out --from"
                 )
+        if self._manner.live and self._store is None and self._log.is_empty:
+            self._configuration.take(self._loop.run(master.tables(settings.version)))
+            self._store = _open_store(self._directory)
         if self._log.is_empty:
             self._log.begin_at(max(first, 1))
             self._line_offset = self._log.durable_offset
             return
+        self._go_on(bounds)
+        if self._manner.live and self._store is None:
+            # The master has everything that the mirror has: only now the end of the log may be cut to whole records.
+            self._log.close()
+            self._store = _open_store(self._directory)
+            self._log = MirrorLog(self._directory.files, settings.segment_size)
+            self._whole = self._store.commit_log.wrote_offset
+            self._go_on(bounds)
+
+    def _go_on(self, bounds: Bounds) -> None:
+        """Find where to go on."""
         found = self._log.verify()
         if found.written_end > max(bounds.max_offset, 1):
             raise cut_back(found.written_end, bounds.max_offset)
@@ -226,6 +257,7 @@ class Mirror:
             self._kept_at = now
             self._remove_old()
         if now - self._line_at >= _LINE:
+            self._advance_queues()
             self._told(self._line())
 
     def _line(self) -> dict[str, Any]:
@@ -286,3 +318,12 @@ def _first_offset(begin: str | int | None, bounds: Bounds, segment_size: int) ->
             hint="--from start, --from end, or an offset in between",
         )
     return max(offset - offset % segment_size, bounds.min_offset)
+
+
+def _open_store(directory: MirrorDirectory) -> MessageStore:
+    """Open the store of a mirror, under its lock; queues and index are built from the log first."""
+    setup = Setup(directory.files, directory.config())
+    directory.release()
+    if directory.files.listdir(COMMIT_LOG):
+        recover(setup)
+    return MessageStore.open(setup, begins=True)

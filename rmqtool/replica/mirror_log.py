@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
+from rmqtool.engine.commit_log import Tail
 from rmqtool.errors import Refused, StoreError, WriteFailed
 from rmqtool.files.filesystem import (
     Kind,
@@ -20,7 +21,7 @@ from rmqtool.files.filesystem import (
     make_directories,
     new_file,
 )
-from rmqtool.formats.commit_log import Blank, Message
+from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, decode_record
 from rmqtool.formats.paths import COMMIT_LOG, segment_name
 from rmqtool.log.read import Rows, SegmentScan
 from rmqtool.store.segments import Segment, SegmentQueue
@@ -28,6 +29,8 @@ from rmqtool.store.segments import Segment, SegmentQueue
 # Bytes before its end that a mirror compares with the master's, from the beginning of a record on.
 _COMPARED = 64 << 10
 _PIECE = 1 << 20
+# Bytes in which whole records are looked for at once.
+_WINDOW = 8 << 20
 
 
 class MasterChanged(Refused):
@@ -212,6 +215,32 @@ class MirrorLog:
                 self.durable_offset = reached
         return self.durable_offset
 
+    def whole_end(self, since: int) -> Tail:
+        """Return where the last record ends that is whole and durable; a record begins at ``since``, or a gap."""
+        at, window, time = since, _WINDOW, 0
+        while at < self.durable_offset:
+            segment = self.segments.find(at)
+            if segment is None:
+                following = [one for one in self.segments if one.base_offset > at]
+                if not following:
+                    break
+                at = following[0].base_offset
+                continue
+            left = min(self.durable_offset, segment.end_offset) - at
+            data = self.segments.read(at, min(window, left))
+            step, latest = _whole_bytes(data, segment.end_offset - at)
+            time = max(time, latest)
+            if not step and len(data) == left:
+                # A gap can follow bytes of a record that no master has any more.
+                after = self.segments.find(segment.end_offset) or segment is not self.segments.segments[-1]
+                if not after or segment.end_offset > self.durable_offset:
+                    break
+                step = left
+            # A record that is longer than the window needs a wider one.
+            window = _WINDOW if step else window * 4
+            at += step
+        return Tail(at, time)
+
     def remove_first(self) -> None:
         """Remove the oldest segment, durably. The last one stays."""
         first = self.segments.segments[0]
@@ -259,6 +288,23 @@ def _valid_records(scan: SegmentScan) -> tuple[list[int], int]:
         else:
             break
     return starts, end
+
+
+def _whole_bytes(data: bytes, room: int) -> tuple[int, int]:
+    """Return how many bytes of ``data`` are whole records, and the store time of the last; the segment has ``room``."""
+    from rmqtool.columns.starts import record_starts
+
+    starts = record_starts(data).file_offsets
+    end = time = 0
+    for start in map(int, starts[-2:]):
+        found = decode_record(data, start)
+        if isinstance(found, Message) and start + found.total_size <= len(data):
+            end, time = start + found.total_size, found.store_timestamp
+    if len(data) - end >= BLANK_SIZE:
+        found = decode_record(data[end : end + BLANK_SIZE])
+        if isinstance(found, Blank) and found.total_size == room - end and len(data) >= room:
+            return room, time
+    return end, time
 
 
 def _data_end(file: ReadableFile, end: int) -> int:

@@ -192,13 +192,17 @@ class Stream:
 
 @dataclass(frozen=True)
 class Manner:
-    """How a mirror works. ``begin`` is where a new one begins: start, end, or an offset; ``keep_ms`` its retention."""
+    """How a mirror works. ``begin`` is where a new one begins: start, end, or an offset; ``keep_ms`` its retention.
+
+    With ``live`` queues and index are built while the log grows.
+    """
 
     begin: str | int | None = None
     acknowledges: bool = True
     once: bool = False
     config_every: float = 10.0
     keep_ms: int | None = None
+    live: bool = False
 
 
 class Syncer:

@@ -257,4 +257,22 @@ RECIPES: tuple[Recipe, ...] = (
             "and groups continue where they were.",
         ),
     ),
+    (
+        "A backup that is seconds old, and the restore",
+        (
+            "`rmqtool mirror rocketmq://HOST:9876/BROKER DIR` copies the log of a broker while it grows. Run one "
+            "for each broker, under a supervisor that starts it again, on another machine. `--live` keeps queues "
+            "and index up to date, so that `rmqtool cat DIR` and `rmqtool export DIR` read the mirror; `--keep "
+            "30d` limits its size.",
+            "The broker is lost: stop the mirror. `rmqtool check DIR` verifies every message. Without --live it "
+            "reports missing queues; `rmqtool recover DIR --apply` builds them, and says how many messages there "
+            "are. The line `durable` that the mirror printed last is where the log ends. Messages after it are "
+            "lost; with a SYNC_MASTER no producer got SEND_OK for them.",
+            "Then start a broker of the same version on DIR, with `-c DIR/broker.conf` and the address of the old"
+            " one, or `rmqtool serve DIR`. Groups go on at the offsets that the mirror had copied, seconds before"
+            " the end: consumers get a few messages again.",
+            "To go back to a moment before a mistake, `rmqtool copy DIR NEW -e TIME` writes the messages stored "
+            "before TIME to a new store.",
+        ),
+    ),
 )

@@ -312,7 +312,8 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "The log has the same files as the master's, with the same bytes at the same offsets. Topics, groups, "
             "offsets, delay offsets and the state of timers are copied as a slave copies them; offsets are written "
             "once the log has the messages that they refer to. Queues and index are not copied: "
-            "`rmqtool recover DIR --apply` builds them.",
+            "`rmqtool recover DIR --apply` builds them, and --live builds them each second while the log grows. Then "
+            "`cat`, `query`, `info` and `export` read the mirror as they read the store of a broker that runs.",
             "The log is synced after 8 MiB or 0.2 seconds, and at once if a SYNC_MASTER waits. Only then it is "
             "acknowledged, so a SYNC_MASTER counts the mirror as a slave. With `--ack never` it counts as none; a "
             "SYNC_MASTER without other slaves then answers FLUSH_SLAVE_TIMEOUT, because it sees a connection.",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import rmqtool
 from rmqtool.api.mirror import mirrored
 from rmqtool.errors import NoSpace, Refused, RemoteError, UsageError, WriteFailed
 from rmqtool.files.posix_write import PosixWritableFile
@@ -340,3 +341,52 @@ def test_a_master_of_other_epochs_is_told(controlled, tmp_path):
         once(controlled, tmp_path / "m")
     assert told.value.offset == SEGMENT + 500
     assert log_files(tmp_path / "m") == before
+
+
+def test_a_live_mirror_has_queues_while_it_grows(master, tmp_path):
+    """Records are cut anywhere by the frames; whole ones are in the queues a second later."""
+    master.grow(150)
+    stop, root = threading.Event(), tmp_path / "m"
+    how = {"stop": stop, "live": True, "config_every": "20ms"}
+    thread = threading.Thread(target=lambda: mirrored(master.address, root, **how))
+    thread.start()
+    wait_for(lambda: queue_entries(root) == 150)
+    master.grow(130)
+    wait_for(lambda: queue_entries(root) == 280)
+    found = rmqtool.query(str(root), "T/0@200")
+    assert [one["queueOffset"] for one in found["messages"]] == [200]
+    stop.set()
+    thread.join(10)
+    assert log_files(root) == master.files()
+    assert [one.code for one in rmqtool.check(str(root))] == []
+
+
+def queue_entries(root):
+    """Return how many entries the files of the queue have."""
+    data = b"".join(path.read_bytes() for path in sorted((root / "consumequeue" / "T" / "0").glob("0*")))
+    return sum(data[at + 8 : at + 12] != bytes(4) for at in range(0, len(data), 20))
+
+
+def test_a_mirror_becomes_live_later_and_after_a_kill(master, tmp_path):
+    master.grow(150)
+    once(master, tmp_path / "m")
+    master.grow(20)
+    once(master, tmp_path / "m", live=True)
+    cut(tmp_path / "m", len(master.log) - 300)
+    (tmp_path / "m" / "abort").touch()
+    master.grow(120)
+    once(master, tmp_path / "m", live=True)
+    assert log_files(tmp_path / "m") == master.files()
+    assert queue_entries(tmp_path / "m") == 290
+    assert not (tmp_path / "m" / "abort").exists()
+
+
+def test_a_live_mirror_goes_over_a_gap_and_deletes_old_segments(master, tmp_path):
+    master.grow(150)
+    once(master, tmp_path / "m", live=True)
+    master.grow(300)
+    master.min_offset = 4 * SEGMENT
+    assert once(master, tmp_path / "m", live=True).has_gap
+    assert queue_entries(tmp_path / "m") > 280
+    once(master, tmp_path / "m", live=True, keep="30d")
+    assert sorted(log_files(tmp_path / "m")) == [max(master.files())]
