@@ -18,6 +18,7 @@
 #include "index.h"
 #include "json.h"
 #include "encode.h"
+#include "batch.h"
 #include "fields.h"
 #include "json_header.h"
 
@@ -97,6 +98,31 @@ static void fuzz_encode(const uint8_t *data, int64_t size, const int64_t *starts
     Parts again;
     expect(look_at(made, (int64_t)made_size, &again) && !property_crc_is_wrong(made, &again));
     free(made);
+}
+
+/* Bytes as the batch of a client: the records that are made of it are whole, and get their places. */
+static void fuzz_batch(const uint8_t *data, size_t size) {
+    static const uint8_t topic[] = {1, 'T'}, shared[] = {'a', 1, 'b'};
+    for (int shares = 0; shares < 2; shares++) {
+        Batch b = {.common = {.magic = MESSAGE_MAGIC_V1, .born_host = {{topic, 0}, 1}, .store_host = {{topic, 0}, 2}},
+                   .topic = {topic, 2}, .shared = {shared, shares ? sizeof shared : 0}, .messages = {data, (uint32_t)size}, .most = 1 << 20};
+        static const uint8_t ip[LONG_IP];
+        b.common.born_host.ip = (Text){ip, shares ? LONG_IP : SHORT_IP}, b.common.store_host.ip = (Text){ip, SHORT_IP};
+        uint64_t total;
+        size_t count = measure_batch(&b, &total);
+        if (!count) continue;
+        uint8_t *records = room_for(total, 1);
+        int64_t *places = room_for(count, 8);
+        expect(put_batch(&b, records) == records + total);
+        expect(place_records(records, total, 5, 1000, 7, places, count) == count && places[0] == 1000);
+        expect(count == 1 || place_records(records, total, 5, 1000, 7, places, count - 1) == 0);
+        free(records), free(places);
+    }
+    int64_t *places = room_for(4, 8);
+    uint8_t *changed = room_for(size, 1);
+    if (size) memcpy(changed, data, size);
+    expect(place_records(changed, size, 5, 1000, 7, places, 4) <= 4);
+    free(places), free(changed);
 }
 
 static void fuzz_single(const uint8_t *data, int64_t size, const int64_t *starts, size_t count) {
@@ -183,6 +209,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
         fuzz_texts(data, length, wrong + i, 1);
         fuzz_lines(data, length, wrong + i, 1, 6000);
     }
+    fuzz_batch(data, size);
     fuzz_fields(data, size);
     fuzz_json_header(data, size);
     fuzz_span(data, size);

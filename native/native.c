@@ -3,7 +3,7 @@
  * Buffers in, arrays of the caller out, plain numbers back: no files, no numpy, no policy. No function trusts a length
  * or the result of another call; each proves every record it touches with look_at (record.h), and each field of a header
  * with take_field (fields.h). rmqtool/_native.pyi says what the functions are called with. Reading order: record.h,
- * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, message.h, fields.h, json_header.h.
+ * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, batch.h, message.h, fields.h, json_header.h.
  *
  * The limited API of Python 3.11 is all that is used, so one binary serves 3.11 and everything later. */
 #define PY_SSIZE_T_CLEAN
@@ -18,6 +18,7 @@
 #include "index.h"
 #include "json.h"
 #include "encode.h"
+#include "batch.h"
 #include "arguments.h"
 #include "message.h"
 #include "fields.h"
@@ -245,6 +246,42 @@ static PyObject *py_place(PyObject *self, PyObject *const *args, Py_ssize_t coun
     if (!need(&c, record.count >= LEAST_RECORD + (has_crc ? CRC_BLOCK : 0u), "no record")) return finish(&c, NULL);
     place_record(record.items, record.count, queue_offset, place, store_timestamp, has_crc);
     return finish(&c, Py_NewRef(Py_None));
+}
+
+static PyObject *py_encode_batch(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 14, "encode_batch(magic, queue_id, sys_flag, born_timestamp, born_ip, born_port, store_ip, store_port, "
+                   "reconsume_times, prepared_transaction_offset, messages, topic, shared, most)");
+    Batch b = {0};
+    Content *r = &b.common;
+    int64_t magic = take_long(&c);
+    r->queue_id = take_int(&c), r->sys_flag = (uint32_t)take_int(&c), r->born_timestamp = take_long(&c);
+    r->born_host.ip = take_text(&c), r->born_host.port = take_int(&c);
+    r->store_host.ip = take_text(&c), r->store_host.port = take_int(&c);
+    r->reconsume_times = take_int(&c), r->prepared_transaction_offset = take_long(&c);
+    b.messages = take_text(&c), b.topic = take_text(&c), b.shared = take_text(&c);
+    b.most = (uint32_t)take_size(&c, INT32_MAX);
+    if (!is_good(&c) || !need(&c, magic == MESSAGE_MAGIC_V1 || magic == MESSAGE_MAGIC_V2, "no magic of a message") ||
+        !need(&c, is_ip(r->born_host.ip) && is_ip(r->store_host.ip), "an address has 4 or 16 bytes") ||
+        !need(&c, b.topic.length <= MOST_SHORT + 2 && b.shared.length <= MOST_SHORT, "topic or properties are too long"))
+        return finish(&c, NULL);
+    r->magic = (uint32_t)magic;
+    uint64_t total;
+    size_t messages = measure_batch(&b, &total);
+    if (!messages) return finish(&c, Py_NewRef(Py_None));
+    PyObject *records = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)total);
+    if (!records) return finish(&c, NULL);
+    put_batch(&b, (uint8_t *)PyByteArray_AsString(records));
+    return finish(&c, Py_BuildValue("Nn", records, (Py_ssize_t)messages));
+}
+
+static PyObject *py_place_batch(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 5, "place_batch(records, queue_offset, physical_offset, store_timestamp, places)");
+    Array records = take_writable_bytes(&c);
+    int64_t queue_offset = take_long(&c), place = take_long(&c), store_timestamp = take_long(&c);
+    Array places = take_writable_longs(&c);
+    if (!is_good(&c)) return finish(&c, NULL);
+    size_t placed = place_records(records.items, records.count, queue_offset, place, store_timestamp, places.items, places.count);
+    return finish(&c, need(&c, placed && placed == places.count, "not that many records") ? Py_NewRef(Py_None) : NULL);
 }
 
 static PyObject *py_header_fields(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -490,7 +527,7 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
     FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(sound), FAST(dispatch), FAST(dispatch_one), FAST(span), FAST(group), FAST(number_texts), FAST(hang_in),
-    FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(decoder_of_many), FAST(text_maker), FAST(header_fields), FAST(json_header), FAST(typed_fields),
+    FAST(json_lines), FAST(encode), FAST(place), FAST(encode_batch), FAST(place_batch), FAST(decoder), FAST(decoder_of_many), FAST(text_maker), FAST(header_fields), FAST(json_header), FAST(typed_fields),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 

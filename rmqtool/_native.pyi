@@ -102,6 +102,19 @@ def encode(*values: Any) -> bytearray:
     prepared_transaction_offset, body, topic with its length before it, properties, has_crc.
     """
 
+def encode_batch(*values: Any) -> tuple[bytearray, int] | None:
+    """Return the records of a client's batch back to back, without their places, and their number.
+
+    Values: magic, queue_id, sys_flag, born_timestamp, born_ip, born_port, store_ip, store_port, reconsume_times,
+    prepared_transaction_offset, the batch, topic with its length before it, properties that each message gets, size of
+    the largest record. None where ``formats`` has to judge a message, or there is none.
+    """
+
+def place_batch(
+    records: bytearray, queue_offset: int, physical_offset: int, store_timestamp: int, places: Buffer, /
+) -> None:
+    """Put their places into records that are back to back, and into ``places`` where each begins."""
+
 def encode_slab(
     bodies: list[bytes],
     tails: list[bytes],

@@ -146,6 +146,7 @@ def kernel_header() -> str:
     lines = ["/* Layouts and codes, derived from rmqtool/formats. Do not edit: `make docs` writes this file. */"]
     layouts = [("MESSAGE_PREFIX_" + name.removeprefix("MessagePrefix"), parts) for name, parts, _ in message_prefixes()]
     layouts += [(_constant(name), tuple(fields_of(declarations.FIXED[name][0]))) for name in _KERNEL_LAYOUTS]
+    layouts.append(("BATCH_ITEM", tuple(fields_of(declarations.BATCH_ITEM))))
     for constant, fields in layouts:
         places = [f"    {constant}_AT_{field.name.upper()} = {field.offset}," for field in fields]
         lines += ["enum {", *places, f"    {constant}_SIZE = {fields[-1].offset + fields[-1].size}", "};"]

@@ -17,12 +17,14 @@ acknowledged. One thread appends at a time and one forces; both may run at once,
 from __future__ import annotations
 
 import threading
+from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from rmqtool import kernel
 from rmqtool.engine.clock import Clock
 from rmqtool.engine.health import Health
 from rmqtool.engine.interrupts import INTERRUPTS
@@ -392,6 +394,8 @@ def _pages(offset: int) -> int:
 
 # The most tickets written as one group; and the bytes of a group after which they are written to the file.
 _GROUP = 2048
+# Bytes of an item of ``array("q")``.
+_LONG = 8
 _MOST_PENDING = 4 << 20
 
 
@@ -639,7 +643,13 @@ class Writer:
         records = ticket.records
         place_record, has_crc = self._place_record, self._has_crc
         data: bytes | bytearray
-        if len(records) == 1:
+        if ticket.is_slab:
+            assert kernel.NATIVE is not None, "the kernel made the records"
+            data, found = records[0], array("q", bytes(_LONG * ticket.count))
+            kernel.NATIVE.place_batch(data, queue_offset, position, store_timestamp, found)
+            if ticket.count > 1:
+                ticket.record_offsets = found.tolist()
+        elif len(records) == 1:
             data = records[0]
             place_record(data, queue_offset, position, store_timestamp, has_crc)
         else:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from rmqtool import kernel
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.message import Encoder, Host, NewMessage, PutStatus, QueueKey, QueueOffsets, Record, TopicRules
 from rmqtool.formats.batches import iter_batch_items
@@ -26,7 +27,7 @@ from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag, TransactionType, tr
 from rmqtool.formats.dispatch import has_queue_unit, parse_delay_levels, topic_allows_lmq
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import encode_offset_msg_ids
-from rmqtool.formats.java import int64, parse_int, parse_long, parse_short
+from rmqtool.formats.java import SHORT_MAX, int64, parse_int, parse_long, parse_short
 from rmqtool.formats.properties import decode_properties, join_properties
 from rmqtool.formats.property_names import (
     DELAY,
@@ -161,14 +162,16 @@ class PutTicket:
 
     ``status`` is set when the result is known; ``is_written`` says that the record is in the log.
 
-    A client's batch has several ``records``. ``count`` is the number of queue offsets that the message takes: 0 for
-    prepared and rolled-back transactions. The offsets are those of the first record, -1 if nothing was stored. Before
-    the write, ``store_timestamp`` is the time of arrival. ``late`` encodes the record under the writer's lock, if it
-    needs queue offsets. ``waits``: the producer wants to wait for the disk, if the store flushes synchronously.
+    A client's batch has several ``records``; of a batch that the kernel made, the only item is all of them back to
+    back (``is_slab``). ``count`` is the number of queue offsets that the message takes: 0 for prepared and rolled-back
+    transactions. The offsets are those of the first record, -1 if nothing was stored. Before the write,
+    ``store_timestamp`` is the time of arrival. ``late`` encodes the record under the writer's lock, if it needs queue
+    offsets. ``waits``: the producer wants to wait for the disk, if the store flushes synchronously.
     """
 
     __slots__ = (
         "count",
+        "is_slab",
         "is_written",
         "late",
         "physical_offset",
@@ -192,7 +195,7 @@ class PutTicket:
         self.store_host = store_host
         self.late: LateRecord | None = None
         self.waits = True
-        self.is_written = False
+        self.is_slab = self.is_written = False
         self.status: PutStatus | None = None
         self.physical_offset = self.queue_offset = -1
         self.store_timestamp = now
@@ -478,6 +481,11 @@ class Intake:
         if self._joins_batch_properties:
             given = message.properties
             shared = given if isinstance(given, bytes) else encoder.text(given, message.property_bins)
+        slab = self._encode_batch(message, rules, store_host, now, shared)
+        if slab is not None:
+            ticket = PutTicket((message.topic, message.queue_id), slab[:1], slab[1], store_host, now)
+            ticket.is_slab, ticket.waits = True, _waits(properties)
+            return ticket
         records: list[Record] = []
         # One value for all of them in turn: a copy for each would cost more than the rest.
         one = message.with_properties({})
@@ -498,6 +506,32 @@ class Intake:
         ticket = PutTicket((message.topic, message.queue_id), records, len(records), store_host, now)
         ticket.waits = _waits(properties)
         return ticket
+
+    def _encode_batch(
+        self, message: NewMessage, rules: TopicRules, store_host: Host, now: int, shared: bytes
+    ) -> tuple[Record, int] | None:
+        """Return the records of a batch by the kernel, back to back, and their number; None if it declines them."""
+        encoder, native = self.encoder, kernel.NATIVE
+        if native is None or encoder.compiled is None or message.sys_flag or encoder.has_property_crc:
+            return None
+        if type(message.body) is not bytes or len(shared) > SHORT_MAX:
+            return None
+        born = now if message.born_timestamp is None else message.born_timestamp
+        made = native.encode_batch(
+            rules.magic,
+            message.queue_id,
+            0,
+            born,
+            *(message.born_host or store_host),
+            *store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            message.body,
+            rules.encoded,
+            shared,
+            encoder.max_record,
+        )
+        return made if made is not None and len(made[0]) <= encoder.largest_record else None
 
 
 def _waits(properties: Mapping[str, str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 import subprocess
 import sys
 import zlib
@@ -210,6 +211,66 @@ def test_records_laid_by_hand(has_crc: bool, born: builders.Host, store_host: bu
     assert bytes(made) == (builders.record_with_property_crc(expected, prefix) if has_crc else expected)
 
 
+def batch_item(body: bytes, properties: bytes, flag: int = 0) -> bytes:
+    """Return a message of a client's batch, by the specification."""
+    size = 22 + len(body) + len(properties)
+    return struct.pack(">5i", size, 0, 0, flag, len(body)) + body + struct.pack(">h", len(properties)) + properties
+
+
+def test_batches_laid_by_hand() -> None:
+    assert NATIVE is not None
+    born, store_host, shared = builders.BORN_V6_HOST, builders.STORE_V4_HOST, b"MSG_REGION\1r"
+    given = [(b"one", b"KEYS\1k\2", -2), (b"", b"", 0), (b"three", b"a\1b", 7)]
+    stored = [b"KEYS\1k\2MSG_REGION\1r", b"MSG_REGION\1r", b"a\1b\2MSG_REGION\1r"]
+    head = (MESSAGE_MAGIC_V1, 3, 0, 1700000000000, *born, *store_host, 4, 5)
+    messages = b"".join(batch_item(*one) for one in given)
+    found = NATIVE.encode_batch(*head, messages, b"\5Topic", shared, 1000)
+    assert found is not None
+    records, count = found
+    places = np.zeros(3, np.int64)
+    NATIVE.place_batch(records, 7, 1 << 40, 1700000000123, places)
+    at, expected = 1 << 40, []
+    for number, ((body, _, flag), text) in enumerate(zip(given, stored, strict=True)):
+        expected.append(
+            builders.record(
+                body, b"Topic", text, queue_id=3, flag=flag, queue_offset=7 + number, physical_offset=at,
+                born_host=born, store_host=store_host, reconsume_times=4, prepared_transaction_offset=5,
+            )
+        )  # fmt: skip
+        assert places[number] == at
+        at += len(expected[-1])
+    assert (count, bytes(records)) == (3, b"".join(expected))
+    largest = max(map(len, expected))
+    assert NATIVE.encode_batch(*head, messages, b"\5Topic", shared, largest) is not None
+    assert NATIVE.encode_batch(*head, messages, b"\5Topic", shared, largest - 1) is None
+    long = batch_item(b"b", bytes(32767 - len(shared) - 1))
+    assert NATIVE.encode_batch(*head, long, b"\5Topic", shared, 1 << 20) is not None
+    assert NATIVE.encode_batch(*head, batch_item(b"b", bytes(32767)), b"\5Topic", shared, 1 << 20) is None
+    assert NATIVE.encode_batch(*head, b"", b"\5Topic", shared, 1000) is None
+
+
+def test_batches_of_any_bytes(comparison: Comparison) -> None:
+    rng = random.Random(3)
+    for _ in range(400):
+        items = [
+            batch_item(
+                rng.randbytes(rng.choice((0, 1, 50, 4000))),
+                rng.choice((b"", b"a\1b", b"KEYS\1k\2", b"\2", bytes(rng.choice((9, 32_700))))),
+                rng.choice((0, -1)),
+            )
+            for _ in range(rng.choice((1, 2, 30)))
+        ]
+        data = b"".join(items)
+        comparison.batch(data)
+        comparison.batch(damage(rng, data))
+        comparison.batch(data[: rng.randrange(len(data))])
+    comparison.batch(b"")
+    seen = comparison.seen
+    assert seen["batches"] > 150
+    assert seen["refused batches"] > 400
+    assert seen["declined batches"] > 50
+
+
 def test_slabs_laid_by_hand() -> None:
     assert NATIVE is not None
     hosts = [builders.BORN_V4_HOST, builders.BORN_V6_HOST, builders.BORN_V4_HOST]
@@ -398,6 +459,31 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
         (MESSAGE_MAGIC_V1, 0, 0, 0, 0, bytes(4), 0, bytes(4), 0, 0, 0, b"", b"\1T", bytes(32750), True),
         ValueError,
     ),
+    "queue number of a batch": (
+        "encode_batch",
+        (MESSAGE_MAGIC_V1, 1 << 31, 0, 0, bytes(4), 0, bytes(4), 0, 0, 0, b"", b"\1T", b"", 9),
+        OverflowError,
+    ),
+    "address of a batch": (
+        "encode_batch",
+        (MESSAGE_MAGIC_V1, 0, 0, 0, bytes(4), 0, bytes(5), 0, 0, 0, b"", b"\1T", b"", 9),
+        ValueError,
+    ),
+    "magic of a batch": ("encode_batch", (1, 0, 0, 0, bytes(4), 0, bytes(4), 0, 0, 0, b"", b"\1T", b"", 9), ValueError),
+    "long properties for all": (
+        "encode_batch",
+        (MESSAGE_MAGIC_V1, 0, 0, 0, bytes(4), 0, bytes(4), 0, 0, 0, b"", b"\1T", bytes(32768), 9),
+        ValueError,
+    ),
+    "a record below nothing": (
+        "encode_batch",
+        (MESSAGE_MAGIC_V1, 0, 0, 0, bytes(4), 0, bytes(4), 0, 0, 0, b"", b"\1T", b"", -1),
+        ValueError,
+    ),
+    "no records of a batch": ("place_batch", (bytearray(100), 0, 0, 0, LONGS[:1]), ValueError),
+    "no places of a batch": ("place_batch", (bytearray(builders.EXAMPLE_A), 0, 0, 0, LONGS[:0]), ValueError),
+    "more places than records": ("place_batch", (bytearray(builders.EXAMPLE_A), 0, 0, 0, LONGS[:2]), ValueError),
+    "fewer places than records": ("place_batch", (bytearray(builders.EXAMPLE_A * 2), 0, 0, 0, LONGS[:1]), ValueError),
     "short record": ("place", (bytearray(90), 0, 0, 0, False), ValueError),
     "fields that end before they begin": ("header_fields", (b"abc", 2, 1, 9), ValueError),
     "fields after the end": ("header_fields", (b"abc", 0, 4, 9), ValueError),

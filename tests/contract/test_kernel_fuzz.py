@@ -6,6 +6,7 @@ Some seconds in the default run, ten minutes in the long one. `clang -fsanitize=
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -41,6 +42,9 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         EXAMPLE_A + EXAMPLE_B + EXAMPLE_C + EXAMPLE_D,
         record(b"body", b"SCHEDULE_TOPIC_XXXX", delayed) * 3,
         *(make_segment(seed).data for seed in range(0, 60, 3)),
+        b"".join(
+            struct.pack(">5i", 28 + length, 0, 0, 7, length) + bytes(length) + b"\0\6KEYS\1k" for length in (0, 1, 300)
+        ),
         b"".join(b"\0\5topic\0\0\0%c%s" % (length, b"x" * length) for length in (1, 9, 200)),
     ]
     for number, content in enumerate(contents):
@@ -72,6 +76,11 @@ CANARIES = {
     "length of a name": ("fields.h", "if (field->name.length + VALUE_LENGTH_SIZE > left) return 0;", ""),
     "length of a value": ("fields.h", "if (field->value.length > left) return 0;", ""),
     "offset of one record": ("dispatch.h", "if (!look_within(data, end, at, &s->parts)) return 0;", ""),
+    "end of a batch": ("batch.h", "if (left < LEAST_ITEM) return 0;", ""),
+    "size of a message in a batch": ("batch.h", " || item->size > left) return 0;", ") return 0;"),
+    "body in a batch": ("batch.h", "if (body > item->size - LEAST_ITEM) return 0;", ""),
+    "lengths in a batch": ("batch.h", " || LEAST_ITEM + body + length != item->size", ""),
+    "room for places": ("batch.h", "count < most && look_at(p + at", "look_at(p + at"),
     "end of a text": ("texts.h", " || at > size || length > size - at) return -2;", ") return -2;"),
     "end of a sequence": ("texts.h", "if (left < 3 || ", "if ("),
 }

@@ -21,13 +21,17 @@ from rmqtool import kernel
 from rmqtool.columns import compiled
 from rmqtool.engine.get import find_span
 from rmqtool.formats import layouts
+from rmqtool.formats.batches import iter_batch_items
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import FIELDS, Message, check_record
 from rmqtool.formats.commit_log import decode_record_in_python as decode_record
 from rmqtool.formats.dispatch import DispatchRules, has_queue_unit, iter_index_texts, queue_entries, tags_code
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.index import key_hash
+from rmqtool.formats.java import SHORT_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.message_json import encode_line, message_json
+from rmqtool.formats.properties import join_properties
 from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import fields_in_python
 from rmqtool.remoting.command import ANSWER, FrameError, Language, RemotingCommand
@@ -326,6 +330,41 @@ class Comparison:
                 ), "a line was declined that is plain"
                 self.seen["declined lines"] += 1
                 row += 1
+
+    def batch(self, data: bytes) -> None:
+        """Compare the records of a client's batch with those of one message after the other; any bytes may be one."""
+        topic, shared, most = b"\1T", b"MSG_REGION\1r\2", 4000
+        head = (3, 0, 1700000000000, bytes(16), 1, b"\x7f\0\0\1", 2, 4, 5)
+        found = self.kernel.encode_batch(0xDAA320A7, *head, data, topic, shared, most)
+        items = list(iter_batch_items(data))
+        if not items or any(isinstance(item, Flaw) for item in items):
+            assert found is None
+            self.seen["refused batches"] += 1
+            return
+        queue_id, sys_flag, *rest = head
+        texts = [join_properties(item.raw_properties, shared) for item in items if not isinstance(item, Flaw)]
+        if max(map(len, texts)) > SHORT_MAX:
+            assert found is None
+            return
+        records = [
+            self.kernel.encode(0xDAA320A7, queue_id, item.flag, sys_flag, *rest, item.body, topic, text, False)
+            for item, text in zip(items, texts, strict=True)
+            if not isinstance(item, Flaw)
+        ]
+        if max(map(len, records)) > most:
+            assert found is None
+            self.seen["declined batches"] += 1
+            return
+        assert found == (b"".join(records), len(records))
+        places = array("q", bytes(8 * len(records)))
+        self.kernel.place_batch(found[0], 7, 1 << 40, 1700000000123, places)
+        at = 1 << 40
+        for number, (one, place) in enumerate(zip(records, places, strict=True), 7):
+            self.kernel.place(one, number, at, 1700000000123, False)
+            assert place == at
+            at += len(one)
+        assert found[0] == b"".join(records)
+        self.seen["batches"] += 1
 
     def _encode(self, data: bytes, messages: list[tuple[int, Message]]) -> None:
         """Make records again from their fields: the same bytes, but for what the writer does not take over."""

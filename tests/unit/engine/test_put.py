@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rmqtool import kernel
 from rmqtool.config import BrokerRole, Version
 from rmqtool.engine.message import NewMessage, PutStatus, compressed
 from rmqtool.engine.put import Intake
@@ -25,6 +26,7 @@ from tests.support.engine_stores import (
     read_bytes,
     small_setup,
     small_store,
+    units,
 )
 from tests.support.faulty import FaultyFileSystem
 from tests.support.faulty_disk import FaultyDisk
@@ -535,3 +537,34 @@ def test_what_every_client_sets_keeps_a_message_on_the_plain_way(
         assert ticket.is_ok
         assert ticket.waits is (wait.lower() == "true")
         assert stored(store)[0].properties == {"KEYS": "k", "WAIT": wait}
+
+
+@pytest.mark.skipif(kernel.NATIVE is None, reason=f"there is no compiled kernel: {kernel.WHY_NOT}")
+@pytest.mark.parametrize("version", [Version.V4_9, Version.V5_3, Version.V5_4])
+def test_a_batch_is_stored_alike_with_and_without_the_kernel(version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes, places, counts and refusals, also at the end of a segment and for what the kernel declines."""
+    items = [
+        [BatchItem(3, b"a", b"KEYS\1k\2"), BatchItem(-1, b"", b""), BatchItem(0, b"c" * 50, b"a\1b")],
+        [BatchItem(0, b"alone", b"UNIQ_KEY\1u")],
+        [BatchItem(0, b"x" * 700, b"")] * 4,
+        [BatchItem(0, b"x" * 3000, b"KEYS\1k")],
+        [BatchItem(0, b"x" * 5000, b"")],
+        [BatchItem(0, b"x", b"a\1" + b"v" * 3000)],
+    ]
+    bodies = [encode_batch(some) for some in items]
+    bodies += [b"", bodies[0][:-1], bodies[0] + b"\0", bodies[1] * 40]
+    found = []
+    for native in (kernel.NATIVE, None):
+        monkeypatch.setattr(kernel, "NATIVE", native)
+        with small_store(version) as store:
+            rows = []
+            for body in bodies:
+                ticket = store.put_batch(NewMessage("T", body, 2, {"CLUSTER": "c", "WAIT": "true"}, born_timestamp=5))
+                place = ticket.queue_offset, ticket.physical_offset, ticket.size, list(ticket.record_offsets)
+                rows.append((ticket.status, ticket.offset_msg_id, *place))
+            store.dispatch_now()
+            found.append((rows, list(iter_records(store.setup.files)), units(store.setup.files, "T", 2)))
+    assert found[0] == found[1]
+    statuses = [row[0] for row in found[0][0]]
+    assert statuses.count(PutStatus.PUT_OK) == 5
+    assert len(found[0][1]) == 3 + 1 + 4 + 1 + 1
