@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from inspect import signature
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -71,6 +72,13 @@ _REPEATING = ("topic", "queue_id", "tags", "born_host", "store_host", "body_code
 _OF_PROPERTIES = ("properties.key_value.key",)
 # No reader skips row groups by these, and the greatest body would be in every footer.
 _WITHOUT_STATISTICS = ("body", "properties")
+
+# Readers find a message by these; without a filter they would have to read the column of every row group.
+_LOOKED_UP = ("keys", "msg_id")
+_FEWEST_VALUES = 1000
+_WRONGLY_FOUND = 0.01
+# Rows of a file are in the order of the log.
+_ORDER = "commitlog_offset"
 
 
 class PartitionBy(StrEnum):
@@ -177,7 +185,7 @@ class PartWriter:
         with writing(path):
             if not is_far(path):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-            part.writer = open_writer(path, self.schema)
+            part.writer = open_writer(path, self.schema, part.waiting_rows)
         return part.writer
 
     def _close(self, part: _Part) -> None:
@@ -200,8 +208,11 @@ def settled_size(path: str) -> int:
     return os.path.getsize(path)
 
 
-def open_writer(path: str, schema: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of a new file, with the codec and encodings of all files of an export."""
+def open_writer(path: str, schema: pa.Schema, rows: int = 0) -> pq.ParquetWriter:
+    """Return a writer of a new file, with the codec and encodings of all files of an export.
+
+    ``rows`` is about the size of a row group: the bloom filters are as large as so many different values need.
+    """
     names = [name for name in schema.names if name not in _WITHOUT_STATISTICS]
     storage, where = storage_of(path) if is_far(path) else (None, path)
     return pq.ParquetWriter(
@@ -212,7 +223,18 @@ def open_writer(path: str, schema: pa.Schema) -> pq.ParquetWriter:
         compression_level=_LEVEL,
         use_dictionary=[*_REPEATING, *_OF_PROPERTIES],
         write_statistics=names,
+        write_page_index=True,
+        sorting_columns=[pq.SortingColumn(schema.names.index(_ORDER))] if _ORDER in schema.names else None,
+        **_bloom_filters(schema, rows),
     )
+
+
+def _bloom_filters(schema: pa.Schema, rows: int) -> dict[str, Any]:
+    """Return the option for bloom filters; none for a pyarrow that cannot write them."""
+    names = [name for name in _LOOKED_UP if name in schema.names]
+    if not names or "bloom_filter_options" not in signature(pq.ParquetWriter.__init__).parameters:
+        return {}
+    return {"bloom_filter_options": {name: {"ndv": max(rows, _FEWEST_VALUES), "fpp": _WRONGLY_FOUND} for name in names}}
 
 
 def _split(batch: pa.RecordBatch, partition_by: Sequence[PartitionBy]) -> Iterator[tuple[str, pa.RecordBatch]]:

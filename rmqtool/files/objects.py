@@ -44,8 +44,10 @@ _AHEAD = 4
 _MOST_SPANS = 12
 # A file up to this size is taken for data as a whole.
 _WHOLE = 8 << 20
-# Bytes of a sample, how many are taken of what seems to be reserved space, and how exactly its beginning is searched.
+# Bytes of a sample, how many are taken of what seems to be reserved space, how exactly its beginning is searched, and
+# the least distance of two samples.
 _SAMPLE, _SAMPLES, _NEAR = 4 << 10, 32, 64 << 10
+_APART = 1 << 20
 _READERS = 16
 _CHANGED = "objects may have been removed meanwhile: run the command again"
 
@@ -180,7 +182,7 @@ class ObjectReadableFile(ReadableFile):
             low, high = (low, middle) if self._is_zero(middle) else (middle, high)
         if high >= self._size:
             return self._size
-        apart = max((self._size - high) // (_SAMPLES + 1), _SAMPLE)
+        apart = max((self._size - high) // (_SAMPLES + 1), _APART)
         samples = _readers().map(self._is_zero, range(high + apart, self._size, apart))
         return high if all(samples) else self._size
 

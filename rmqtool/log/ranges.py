@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import join, split
@@ -32,6 +32,7 @@ from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogFile, LogKind
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.store.listing import LOG_IS_EMPTY
+from rmqtool.store.open import is_far
 
 Write = Callable[[Buffer], object]
 # Given a task and a function that takes output, return a value.
@@ -109,6 +110,9 @@ LOOK_UP = 192 << 10
 # A log of at most this size is read through even for a few queues, so that all damage in it is reported.
 READ_THROUGH = 16 << 20
 
+# On object storage each queue costs requests: a log with more queues than this is read through.
+_FAR_QUEUES = 16
+
 _LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 
 
@@ -133,7 +137,8 @@ class Plan:
     def has_records_after(self, file: LogFile) -> bool:
         """Return whether a later file than ``file`` has records."""
         first = self.files.index(file) + 1
-        return any(time is not None for time in self.first_times[first:])
+        # The last one first: it has records as a rule, and far away each look is a request.
+        return any(self.first_times[number] is not None for number in reversed(range(first, len(self.files))))
 
     def find_extent(self, begin: int, end: int = AFTER) -> int | None:
         """Return where the last record ends that queues point to from ``begin`` to ``end``, None without one.
@@ -163,13 +168,39 @@ def read_first_time(file: LogFile) -> int | None:
     return found.store_timestamp if is_record and found.store_timestamp > 0 else None
 
 
+class FirstTimes(Sequence[int | None]):
+    """The store times of the first records of files, each read when it is asked for: far away it is two requests."""
+
+    def __init__(self, files: Sequence[LogFile]) -> None:
+        self._files = files
+        self._known: dict[int, int | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    @overload
+    def __getitem__(self, number: int) -> int | None: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[int | None]: ...
+    def __getitem__(self, number: int | slice) -> int | Sequence[int | None] | None:
+        if isinstance(number, slice):
+            return [self[one] for one in range(len(self))[number]]
+        if number not in self._known:
+            self._known[number] = read_first_time(self._files[number])
+        return self._known[number]
+
+
 def read_plan(
     files: Sequence[LogFile], selection: Selection, queues: Sequence[QueueFiles] = (), *, live: bool = False
 ) -> Plan:
     """Return a plan, after reading the first record of each file; ``queues`` are all that the store has in files."""
-    times = [read_first_time(file) for file in files]
+    times: Sequence[int | None] = FirstTimes(files)
+    far = any(is_far(file.directory) for file in files)
+    if selection.begin is not None or selection.end is not None or not far:
+        times = list(times)
     wanted = plan_files(files, times, selection)
-    size = _covered_range(queues, selection, wanted) if selection.names_queues else 0
+    by_queues = selection.names_queues and not (far and len(queues) > _FAR_QUEUES)
+    size = _covered_range(queues, selection, wanted) if by_queues else 0
     return Plan(files, times, wanted, queues if size else (), size, live=live, witnesses=queues)
 
 
@@ -197,8 +228,10 @@ def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection:
 
     Store times rise along a log. If the first ones do not, the clock was set back, and times are not used.
     """
-    known = [time for time in times if time is not None]
     begin, end = selection.begin, selection.end
+    if begin is None and end is None:
+        return [file for file in files if file.end_offset > selection.physical_from]
+    known = [time for time in times if time is not None]
     if known != sorted(known):
         begin = end = None
     following = [*times[1:], None][: len(times)]

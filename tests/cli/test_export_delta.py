@@ -171,6 +171,26 @@ def test_what_the_guide_shows(store: Unpacker, tmp_path: Path) -> None:
     assert (names["table"].num_rows, names["table"].column_names) == (418, ["topic", "keys", "store_timestamp"])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_exporters_at_the_same_time(storage: ObjectStorage, writable_store: Unpacker) -> None:
+    """Fifty rounds: messages are stored, then two processes export what is new. Each message is there once."""
+    root, to = writable_store("49-lmq"), "s3://stores/rounds"
+    command = [sys.executable, "-m", "rmqtool", "export", str(root), "--to", to, *LOCAL, "--since-last"]
+    refused = 0
+    for number in range(50):
+        put(root, [{"topic": "Rounds", "body": f"{number}-{at}"} for at in range(20)], create=True)
+        both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        told = [process.communicate()[1] for process in both]
+        statuses = sorted(process.returncode for process in both)
+        assert statuses in ([Exit.DONE, Exit.DONE], [Exit.DONE, Exit.IN_USE]), told
+        refused += statuses[1] == Exit.IN_USE
+        found = DeltaTable(to, storage_options=storage.options).to_pyarrow_table(columns=["commitlog_offset"])
+        offsets = found["commitlog_offset"].to_pylist()
+        assert (len(offsets), len(set(offsets))) == (200 + 20 * (number + 1),) * 2
+    assert refused
+
+
 KILLED = """
 import os, sys
 from rmqtool.exports import delta

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -26,6 +28,29 @@ SCHEMA = pa.schema(
 )
 DAY = 86_400_000
 Row = tuple[str, int, int | None]
+
+
+def test_a_key_is_found_by_its_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that looks for one key reads at most a tenth of the row groups; for an absent key hardly any."""
+    monkeypatch.setattr(module, "MOST_ROWS", 100)
+    drawn = random.Random(7)
+    keys = [f"order-{drawn.getrandbits(64):x}" for _ in range(4000)]
+    schema = pa.schema([pa.field("keys", pa.utf8()), pa.field("commitlog_offset", pa.int64())])
+    writer = PartWriter(str(tmp_path), "part", schema)
+    for at in range(0, len(keys), 100):
+        columns = [pa.array(keys[at : at + 100]), pa.array(range(at, at + 100))]
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+    (file,) = writer.close()
+    path = tmp_path / file.path
+    metadata = pq.read_metadata(path)
+    assert metadata.num_row_groups == 40
+    assert [column.column_index for column in metadata.row_group(0).sorting_columns] == [1]
+    assert metadata.row_group(0).column(0).has_column_index
+    for key, most in ((keys[1234], 4), ("order-absent", 2)):
+        probe = f"SELECT count(*) FROM parquet_bloom_probe('{path}', 'keys', '{key}') WHERE NOT bloom_filter_excludes"
+        ((read,),) = duckdb.sql(probe).fetchall()
+        assert read <= most
+    assert duckdb.sql(f"SELECT commitlog_offset FROM '{path}' WHERE keys = '{keys[1234]}'").fetchall() == [(1234,)]
 
 
 def batch(*rows: Row) -> pa.RecordBatch:
