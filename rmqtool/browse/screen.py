@@ -21,7 +21,8 @@ from rmqtool.browse.tree import store_tree
 from rmqtool.errors import RmqtoolError
 from rmqtool.render.text import cut, display_width, neutral, wrapped
 
-_KEYS = "Enter open  ⌫ back  Tab tree  / search  : go to  f filter  d damage  y copy  ? help  q"
+# Not wider than 80 cells. Tab goes to the tree or to the list, the one without the focus.
+_KEYS = "⏎ open  ⌫ back  Tab {}  / find  : go to  f filter  d damage  y copy  ? help  q"
 _HELP = (
     ("Enter", "follow: queue entry → record → its entries → index chain → next hit; half message → its decision"),
     ("Backspace", "back to the page before"),
@@ -89,7 +90,7 @@ class Browser(App[None]):
             yield self.tree_pane
             yield self.table
         yield Static(id="details", markup=False)
-        yield Static(_KEYS, id="keys", markup=False)
+        yield Static("", id="keys", markup=False)
         yield Input(id="prompt", compact=True)
 
     def on_mount(self) -> None:
@@ -174,11 +175,19 @@ class Browser(App[None]):
         """Show a text in place of the keys, until the next key."""
         self.query_one("#keys", Static).update(Content(neutral(text)))
 
+    def _show_keys(self) -> None:
+        other = "list" if self.screen.focused is self.tree_pane else "tree"
+        self.query_one("#keys", Static).update(Content(_KEYS.format(other)))
+
     # Keys.
+
+    def on_descendant_focus(self) -> None:
+        """Tell where Tab goes now."""
+        self._show_keys()
 
     def on_pane_moved(self) -> None:
         """Describe the row under the cursor."""
-        self.query_one("#keys", Static).update(Content(_KEYS))
+        self._show_keys()
         self._describe()
 
     def on_pane_opened(self) -> None:

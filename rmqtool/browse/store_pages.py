@@ -53,7 +53,7 @@ def first_page(explorer: Explorer) -> Page:
         line("log", f"{counted(len(log), 'file')}, offsets {log.min_offset} to {log.end_offset}"),
         line("index", counted(sum(1 for _ in store.listing.of_kind(FileKind.INDEX)), "file")),
         line("at a glance", "ends, groups, problems: Enter", link=partial(overview_page, explorer)),
-        line("", "d checks every record; / searches; ? shows the keys", style="dim"),
+        line("", "d checks the store; ? shows the keys", style="dim"),
     ]
     return ListPage(explorer.name, _ABOUT, rows, f"rmqtool info {explorer.name}", "overview")
 

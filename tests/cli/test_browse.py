@@ -49,6 +49,21 @@ async def tree_to(typist: Typist, label: str) -> None:
     await typist.keys("home", *["down"] * labels.index(label), "enter")
 
 
+def test_the_line_of_keys_fits_and_tells_where_tab_goes(shop):
+    lines = {}
+
+    async def play(typist):
+        for place in ("tree", "list", "tree again"):
+            lines[place] = typist.screen().rstrip("\n").splitlines()[-1].rstrip()
+            await typist.keys("tab")
+
+    with left_alone(shop):
+        at_screen(shop, play)
+    assert lines["tree"] == lines["tree again"]
+    assert lines["tree"].replace("Tab list", "Tab tree") == lines["list"]
+    assert lines["list"].endswith("? help  q")
+
+
 def test_order_4711_is_found_with_its_story(shop):
     async def play(typist):
         await typist.keys("slash")

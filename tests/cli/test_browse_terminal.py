@@ -60,7 +60,7 @@ def terminal(tmp_path_factory):
 
 
 def test_five_questions_are_answered_in_a_terminal(terminal):
-    terminal.sees("overview", "topics", "Enter open")
+    terminal.sees("overview", "topics", "⏎ open", "? help  q")
     # Find order 4711 and its story.
     terminal.keys("/")
     terminal.keys("order-4711", "Enter")
@@ -96,7 +96,7 @@ def test_no_colour_is_used_where_none_is_wanted(tmp_path):
     root = make_shop(tmp_path / "store", 5)
     opened = Terminal("plain", root, NO_COLOR="1")
     try:
-        opened.sees("overview", "Enter open")
+        opened.sees("overview", "⏎ open", "? help  q")
         assert "\x1b[3" not in opened.run("capture-pane", "-p", "-e").replace("\x1b[39m", "")
     finally:
         opened.close()
