@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack, cast
 
-from rmqtool.api.store import Place, store_of
+from rmqtool.api.cluster import Cluster
+from rmqtool.api.store import Place, is_remote, store_of
 from rmqtool.api.wanted import (
     Said,
     Which,
@@ -63,32 +64,67 @@ class Done(NamedTuple):
 
 
 def copy(
-    stores: Place | Iterable[Place], to: str | os.PathLike[str], how: How | None = None, **which: Unpack[Which]
+    stores: Place | Iterable[Place],
+    to: str | os.PathLike[str] | Cluster,
+    how: How | None = None,
+    **which: Unpack[Which],
 ) -> Copied:
-    """Copy messages into a new store, which appears whole or not at all. The sources are only read."""
+    """Copy messages into a new store, which appears whole or not at all. The sources are only read.
+
+    The one source, or the target, may be a live cluster.
+    """
     require_known("copy", which)
-    listed = [stores] if isinstance(stores, str | os.PathLike) or not isinstance(stores, Iterable) else list(stores)
+    is_one = isinstance(stores, str | os.PathLike | Cluster) or not isinstance(stores, Iterable)
+    listed = [cast("Place", stores)] if is_one else list(cast("Iterable[Place]", stores))
     return copied(listed, to, how or {}, **which).shown
 
 
 def copied(
     stores: Sequence[Place],
-    to: str | os.PathLike[str],
+    to: str | os.PathLike[str] | Cluster,
     how: How,
     work: Working | None = None,
+    tell: Callable[[str], None] = lambda _: None,
     **which: Unpack[Which],
 ) -> Done:
-    """Copy messages; the result also has the notes for the user."""
+    """Copy messages; the result also has the notes for the user. ``tell`` gets what must be known at the start."""
     from rmqtool.repairs.copy import run_copy
     from rmqtool.store.open import require_disk
 
-    require_disk(os.fspath(to))
-    request = _request(os.fspath(to), how, which)
+    request = _request(str(to.address) if isinstance(to, Cluster) else os.fspath(to), how, which)
+    if not is_remote(to):
+        require_disk(request.target)
+    if is_remote(to) or any(map(is_remote, stores)):
+        return _copied_over_the_wire(stores, to, request, how, tell, which)
     with ExitStack() as opened:
         sources = [opened.enter_context(_open(place)) for place in stores]
         unknown = unknown_places([source.store for source in sources], wanted_of({"topics": which.get("topics")}))
         outcome = run_copy(sources, request, effort_of(**(work or {})))
     return _done(outcome, request.target, [] if unknown is None else [unknown])
+
+
+def _copied_over_the_wire(
+    stores: Sequence[Place],
+    to: str | os.PathLike[str] | Cluster,
+    request: CopyRequest,
+    how: How,
+    tell: Callable[[str], None],
+    which: Which,
+) -> Done:
+    """Copy topics of a cluster into a new store, or a store into a cluster."""
+    from rmqtool.api.cluster_copy import copied_from_cluster, copied_to_cluster
+    from rmqtool.log.select import Selection
+
+    if len(stores) != 1:
+        raise UsageError("a cluster is copied alone, and one store is copied into it", hint="copy one after the other")
+    (place,) = stores
+    selection = Selection.of(wanted_of(which))
+    if is_remote(to):
+        cluster = to if isinstance(to, Cluster) else Cluster(os.fspath(to))
+        outcome, said = copied_to_cluster(place, cluster, selection, how, tell)
+    else:
+        outcome, said = copied_from_cluster(place, request, how, selection)
+    return _done(outcome, request.target, said)
 
 
 def _request(target: str, how: How, which: Which) -> CopyRequest:

@@ -262,6 +262,8 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--progress',), 'Show progress on stderr.', 'auto|always|never'),
         (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),
         (('--conf',), 'Override a setting of broker.conf; repeatable.', 'any'),
+        (('--credentials',), 'Keys for a live cluster: accessKey=, secretKey=.', 'file'),
+        (('--tls',), 'Speak TLS with a live cluster.', ''),
         (('--json',), 'Print one JSON document.', ''),
         (('--jsonl',), 'Print one JSON object per line.', ''),
         (('--csv',), 'Print CSV with a header line.', ''),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqtool.commands.options import AsBroker, Filters, Group, Period, ProgressWhen, Scope, Show, When, Work
+from rmqtool.commands.options import CopyBroker, Filters, Group, Period, ProgressWhen, Scope, Show, When, Work
 from rmqtool.commands.store_word import keep_private
 from rmqtool.errors import Exit, UsageError
 
@@ -60,7 +60,7 @@ def copy(
     filters: Filters,
     changes: Changes,
     progress: ProgressWhen = When.AUTO,
-    broker: AsBroker,
+    broker: CopyBroker,
     show: Show,
 ) -> Exit:
     """Copy messages to a new store: salvage a damaged store, or split, purge, merge or move stores.
@@ -72,12 +72,15 @@ def copy(
     Several SRC are merged by store time. Each queue keeps its order, and topics that several SRC have get new queue
     offsets. Groups keep their positions; in a merged queue they start at the first message that is unread in any SRC.
 
+    SRC can be a live cluster, rocketmq://HOST:9876. If DST is one, the messages are sent to the same queues, each once.
+    Unique keys and properties stay. After an interruption, the same command continues.
+
     A damaged log is refused without --salvage. With it, skipped bytes are saved in DST.lost-and-found with a list, and
     the exit status is 6.
     """
     from rmqtool.api.copy import copied
 
-    keep_private(stores[:-1])
+    keep_private([path for path in stores[:-1] if "://" not in path])
     if len(stores) < 2:
         raise UsageError(
             "missing destination: copy takes the stores to read and the new store", hint="rmqtool copy SRC DST"
@@ -90,7 +93,8 @@ def copy(
     with show.output() as output:
         how: Any = {**asdict(changes), "unread_by": group}
         work = Work(jobs=1, progress=progress).asked(output)
-        done = copied([broker.store(path) for path in stores[:-1]], stores[-1], how, work, **asked)
+        target = broker.target(stores[-1])
+        done = copied(broker.sources(stores[:-1], target), target, how, work, tell=output.note, **asked)
         _show(output, done)
     return done.status
 

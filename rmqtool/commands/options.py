@@ -22,6 +22,7 @@ from rmqtool.errors import UsageError
 from rmqtool.times import now_ms, parse_period, parse_zone
 
 if TYPE_CHECKING:
+    from rmqtool.api.cluster import Cluster
     from rmqtool.api.store import Place
     from rmqtool.api.store import Store as ApiStore
     from rmqtool.api.wanted import Working
@@ -273,6 +274,25 @@ class BrokerOrCluster(AsBroker):
             "a live cluster", {"--as": self.as_version, "--conf": self.conf or None}, "its brokers have their own"
         )
         return Cluster(path, credentials=self.credentials, tls=self.tls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyBroker(BrokerOrCluster):
+    """The same for a copy, whose source or target may be a cluster; with neither, its options are refused."""
+
+    def target(self, path: str) -> str | Cluster:
+        """Return the path of a new store, or the live cluster."""
+        from rmqtool.api.cluster import Cluster
+        from rmqtool.api.store import is_remote
+
+        return Cluster(path, credentials=self.credentials, tls=self.tls) if is_remote(path) else path
+
+    def sources(self, paths: list[str], target: str | Cluster) -> list[Place]:
+        """Return the stores to read, or the live clusters."""
+        from rmqtool.api.store import is_remote
+
+        # The options about a cluster are about the target then.
+        return [self.place(path) if isinstance(target, str) or is_remote(path) else self.store(path) for path in paths]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

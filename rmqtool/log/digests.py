@@ -56,7 +56,8 @@ _FIELDS = {
     Sense.STORED: ("flag", "born_timestamp", "store_timestamp", "reconsume_times"),
     Sense.SENT: ("flag", "born_timestamp"),
 }
-_HOSTS = {Sense.STORED: ("born_host", "store_host"), Sense.SENT: ("born_host",)}
+# The broker sees the host that a producer has: of a message that is sent again, it is another one.
+_HOSTS: dict[Sense, tuple[str, ...]] = {Sense.STORED: ("born_host", "store_host"), Sense.SENT: ()}
 
 
 class Digests(NamedTuple):
@@ -195,9 +196,13 @@ def _hosts(records: Records, sense: Sense) -> Iterator[list[bytes]]:
 
 
 def _properties(raw: bytes, sense: Sense) -> list[bytes]:
-    """Return the properties that are compared, sorted: all but the checksum and, as ``SENT``, queue offsets."""
+    """Return the properties that are compared, sorted: all but the checksum and, as ``SENT``, queue offsets.
+
+    Brokers append the properties of a batch to those of each message, so that one may be there twice.
+    """
     left_out = (_CHECKSUM, _PLACES) if sense is Sense.SENT else (_CHECKSUM,)
-    return sorted(part for part in raw.split(_PAIRS_END) if part and not part.startswith(left_out))
+    found = [part for part in raw.split(_PAIRS_END) if part and not part.startswith(left_out)]
+    return sorted(set(found) if sense is Sense.SENT else found)
 
 
 def _identities(records: Records, digests: list[bytes]) -> Iterator[bytes]:

@@ -37,7 +37,7 @@ def copied_lines(output: Output, shown: Mapping[str, Any], skipped: Sequence[tup
             output.look.width,
             2,
         )
-    yield f"Next: rmqtool check {quote(shown['to'])}"
+    yield f"Next: rmqtool {'info' if '://' in to else 'check'} {quote(shown['to'])}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
+from rmqtool.config import StoreConfig
 from rmqtool.engine.consume_queue import MeantGap
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
@@ -15,8 +16,7 @@ from rmqtool.formats.checkpoints import PAGE_SIZE, decode_checkpoint, encode_che
 from rmqtool.formats.commit_log import encode_blank
 from rmqtool.formats.config_files import dialect_of, encode_config
 from rmqtool.store.config_files import config_text
-from rmqtool.store.open import Store
-from rmqtool.upstream.settings import as_new_store, with_found_settings
+from rmqtool.upstream.settings import as_new_store
 
 if TYPE_CHECKING:
     from rmqtool.log.transfer import Moved, SourceMove
@@ -33,9 +33,9 @@ _SYNC_BYTES = 256 << 20
 class Target:
     """A new store that grows by whole records."""
 
-    def __init__(self, root: str, source: Store, batch_topics: frozenset[str], widest_gap: int) -> None:
+    def __init__(self, root: str, like: StoreConfig, batch_topics: frozenset[str], widest_gap: int) -> None:
         self.files = PosixWritableFileSystem(root)
-        config = as_new_store(with_found_settings(source.config, source.listing), root)
+        config = as_new_store(like, root)
         self.version = config.version
         self._segment_size = config.mapped_file_size_commit_log
         begin = max(-(-_FILLED // self._segment_size), 1 + _EMPTY_SEGMENTS) * self._segment_size

@@ -42,6 +42,7 @@ ELSEWHERE = {
     "half message": {"prepared_transaction_offset": 77},
 }
 STORED = {
+    "born host": {"born_host": Host(bytes((10, 0, 0, 9)), 1)},
     "store time": {"store_timestamp": 10},
     "store host": {"store_host": Host(bytes((10, 0, 0, 9)), 1)},
     "tries": {"reconsume_times": 1},
@@ -53,7 +54,6 @@ SAID = {
     "a property less": {"pairs": PAIRS[:2]},
     "flag": {"flag": 1},
     "born": {"born_timestamp": 8},
-    "born host": {"born_host": Host(bytes((10, 0, 0, 9)), 1)},
     "transaction": {"sys_flag": 0x8},
     "a byte from body to topic": {"body": b"hell", "topic": b"oT"},
 }
