@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 
 from rmqtool.api.store import Place, Settings, assignments_of, store_of
-from rmqtool.errors import Exit, ReadFailed, StoreError, UsageError
+from rmqtool.errors import Exit, ReadFailed, Refused, StoreError, UsageError
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rmqtool.broker.traffic import Traffic
     from rmqtool.config import StoreConfig
     from rmqtool.server.lifecycle import Lifecycle
+    from rmqtool.server.sockets import Address
     from rmqtool.store.open import Store as OpenStore
 
 # The addresses that clients use by default.
@@ -52,7 +53,9 @@ class How(TypedDict, total=False):
 
     ``memory``: a store of its own that goes with the server. ``read_only``: nothing reaches the store's disk; the
     progress of groups is kept in the directory ``state``, by default beside the store. ``listen`` and ``names`` are the
-    addresses of broker and name server, port 0 a free one; ``advertise`` is what routes give instead. ``duration``
+    addresses of broker and name server, port 0 a free one; ``advertise`` is what routes give instead. ``acl`` is a file
+    of accounts: plain_acl.yml of 4.x, or users and acls of 5.x as JSON. ``allow`` takes "open" (another address than
+    loopback without accounts) and "admin" (requests that delete or change settings, from all clients). ``duration``
     ("10m") ends it by itself.
     """
 
@@ -62,6 +65,8 @@ class How(TypedDict, total=False):
     listen: str | None
     names: str | None
     advertise: str | None
+    acl: str | None
+    allow: str | Iterable[str] | None
     duration: str | None
     version: str | None
     conf: Settings | None
@@ -249,20 +254,26 @@ async def _program(command: str, served: Served, end: Callable[[int], None]) -> 
 @contextmanager
 def _opened(place: Place | None, how: How) -> Iterator[tuple[Lifecycle, Served]]:
     """Take the ports, then the store; give both back at the end."""
+    from rmqtool.broker.accounts import Gate
     from rmqtool.server.lifecycle import Aside, Lifecycle
     from rmqtool.server.sockets import listen, parse_listen
 
     _require_fitting(place, how)
     names = parse_listen(how.get("names") or NAMES, "--names", int(NAMES.rpartition(":")[2]))
     broker = parse_listen(how.get("listen") or BROKER, "--listen", int(BROKER.rpartition(":")[2]))
+    allowed = _allowed(how)
+    if how.get("acl") is None and "open" not in allowed:
+        _refuse_open(names, broker)
+    secret = secrets.token_hex(16)
+    gate = Gate(how.get("acl"), secret=secret, allows_admin="admin" in allowed or bool(how.get("memory")))
     sockets = listen(names, broker)
     try:
         with _rooted(place, how) as (root, config):
             aside = Aside(partial(_reopened, place), how.get("state")) if how.get("read_only") and place else None
-            running = Lifecycle(root, config, sockets, how.get("advertise"), aside).open()
+            running = Lifecycle(root, config, sockets, how.get("advertise"), gate, aside).open()
             with running:
                 served = _served(running, None if how.get("memory") else root)
-                with _owned(served):
+                with _owned(served, secret):
                     yield running, served
     finally:
         sockets.close()
@@ -275,6 +286,27 @@ def _require_fitting(place: Place | None, how: How) -> None:
         raise UsageError("--memory and --read-only exclude each other", hint="a new store has nothing to read")
     if how.get("state") is not None and not how.get("read_only"):
         raise UsageError("--state needs --read-only", hint="a store that is written keeps its progress itself")
+
+
+def _allowed(how: How) -> set[str]:
+    """Return what is allowed beyond the usual."""
+    given = how.get("allow") or ()
+    found = set(given.split(",") if isinstance(given, str) else given)
+    if odd := sorted(found - {"open", "admin"}):
+        raise UsageError(f'--allow takes open and admin, not "{odd[0]}"', hint="--allow open,admin")
+    return found
+
+
+def _refuse_open(*addresses: Address) -> None:
+    """Refuse to listen where others can connect, without accounts."""
+    from rmqtool.server.sockets import is_loopback
+
+    for one in addresses:
+        if not is_loopback(one.host):
+            raise Refused(
+                f"{one} can be reached by other machines, and there is no access control: they may read and write",
+                hint="name a file of accounts, --acl FILE; or allow it to all: --allow open",
+            )
 
 
 def _reopened(place: Place) -> OpenStore:
@@ -302,7 +334,7 @@ def _served(running: Lifecycle, root: str | None) -> Served:
 
 
 @contextmanager
-def _owned(served: Served) -> Iterator[None]:
+def _owned(served: Served, secret: str) -> Iterator[None]:
     """Let other commands of the same user find the server while it runs."""
     from rmqtool.store.owner import Owner, remove_owner, write_owner
 
@@ -310,7 +342,7 @@ def _owned(served: Served) -> Iterator[None]:
     if served.store is not None:
         now = time.time_ns() // 1_000_000
         root = os.path.realpath(served.store)
-        owner = Owner(os.getpid(), now, root, served.names, served.broker, secrets.token_hex(16))
+        owner = Owner(os.getpid(), now, root, served.names, served.broker, secret)
         path = write_owner(owner)
     try:
         yield

@@ -41,7 +41,9 @@ def _server(store: Store, owner: Owner, command: str, idle: Mapping[str, object]
                 f"{option} has no effect: rmqtool serve (process {owner.pid}) holds {store.path} with its own settings",
                 hint=f"leave it out, or stop the server and run {command} again",
             )
-    return Cluster(f"rocketmq://{owner.names}", broker=owner.broker)
+    from rmqtool.broker.accounts import OWNER
+
+    return Cluster(f"rocketmq://{owner.names}", broker=owner.broker, credentials=(OWNER, owner.token))
 
 
 @contextmanager

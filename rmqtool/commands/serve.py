@@ -24,14 +24,10 @@ class Way:
     memory: Annotated[
         bool, typer.Option("--memory", help="Serve a new store that is deleted at the end; leave out STORE.")
     ] = False
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Write nothing into STORE: refuse producers, serve consumers.")
-    ] = False
+    read_only: Annotated[bool, typer.Option("--read-only", help="Write nothing into STORE; refuse producers.")] = False
     state: Annotated[
         str | None,
-        typer.Option(
-            "--state", metavar="DIR", help="With --read-only: keep progress here; default: STORE-rmqtool-state."
-        ),
+        typer.Option("--state", metavar="DIR", help="Keep progress here: STORE-rmqtool-state."),
     ] = None
     listen: Annotated[
         str | None,
@@ -47,6 +43,14 @@ class Way:
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", metavar="HOST[:PORT]", help="Address that clients get for the broker."),
+    ] = None
+    acl: Annotated[
+        str | None,
+        typer.Option("--acl", metavar="FILE", help="Accounts: plain_acl.yml, or users and acls as JSON."),
+    ] = None
+    allow: Annotated[
+        str | None,
+        typer.Option("--allow", metavar="LIST", help="open: other machines; admin: requests that delete."),
     ] = None
     exec: Annotated[
         str | None,
@@ -67,11 +71,11 @@ def serve(
     Clients of 4.x and 5.x connect to the name server's address. While it runs, this command holds the lock of the
     store; SIGTERM or Ctrl-C ends it and closes the store. With --memory the store is new, and deleted at the end. With
     --exec the ports are free ones, and the command finds the name server in NAMESRV_ADDR and ROCKETMQ_NAMESRV.
-    With --read-only nothing reaches the disk of the store. Consumers get what can be read. Their progress is kept in
-    another directory. A terminal shows clients, topics, rates and lag. `produce`, `consume`, `topic` and `group` on a
-    store that is served go through its server.
+    With --read-only nothing reaches the disk of the store. Consumers get what can be read. A terminal shows clients,
+    topics, rates and lag. `produce`, `consume`, `topic` and `group` on a store that is served go through its server.
     """
     from rmqtool.api.serve import run_server
+    from rmqtool.render.serve import ServeScreen, event_line
 
     path = None if way.memory and store is None else choose_store([store] if store else []).store
     place = None if path is None else broker.store(path)
@@ -80,40 +84,20 @@ def serve(
         how |= {"version": broker.as_version, "conf": broker.conf}
     with show.output() as output:
         if output.is_human and way.exec is None and not output.look.quiet and sys.stdout.isatty():
-            from rmqtool.render.serve import ServeScreen
-
             with ServeScreen() as screen:
-                return run_server(place, lambda event: screen.tell(event, _line(event)), watch=screen.show, **how)
+                return run_server(place, lambda event: screen.tell(event, event_line(event)), watch=screen.show, **how)
         return run_server(place, lambda event: _tell(output, event, aside=way.exec is not None), **how)
 
 
 def _tell(output: Output, event: Mapping[str, Any], *, aside: bool) -> None:
     """Show that clients may connect, and what happens; beside a command everything goes to stderr."""
+    from rmqtool.render.serve import event_line
+
     if aside:
         if output.look.quiet:
             return
-        sys.stderr.write(_line(event) + "\n")
+        sys.stderr.write(event_line(event) + "\n")
         sys.stderr.flush()
         return
-    output.aside(event, _line(event))
+    output.aside(event, event_line(event))
     output.flush()
-
-
-def _line(event: Mapping[str, Any]) -> str:
-    """Return one line about an event of ``serve``."""
-    if event.get("ready"):
-        served = "a store in memory" if event["store"] is None else event["store"]
-        recovered = ", recovered" if event["recovered"] else ""
-        only = " read-only" if event["readOnly"] else ""
-        return f"serving {served}{only}{recovered}: name server {event['names']}, broker {event['broker']}"
-    kind = event["event"]
-    if kind == "client":
-        return f"client {event['client']} has come ({event['language']}, version {event['version']})"
-    if kind == "gone":
-        return f"client {event['client']} is gone"
-    if kind == "refused":
-        return f"client {event['client']} was disconnected: {event['reason']}"
-    if kind == "damage":
-        place = f"{event['file']} at {event['offset']}, {event['length']} bytes"
-        return f"damage in {place}: {event['message']} ({event['code']}); consumers get what follows"
-    return f"{kind}: {event['message']}"

@@ -61,6 +61,26 @@ def _row(one: Any) -> dict[str, Any]:
     return {name: round(value) if isinstance(value, float) else value for name, value in one._asdict().items()}
 
 
+def event_line(event: Mapping[str, Any]) -> str:
+    """Return one line about an event of ``serve``."""
+    if event.get("ready"):
+        served = "a store in memory" if event["store"] is None else event["store"]
+        recovered = ", recovered" if event["recovered"] else ""
+        only = " read-only" if event["readOnly"] else ""
+        return f"serving {served}{only}{recovered}: name server {event['names']}, broker {event['broker']}"
+    kind = event["event"]
+    if kind == "client":
+        return f"client {event['client']} has come ({event['language']}, version {event['version']})"
+    if kind == "gone":
+        return f"client {event['client']} is gone"
+    if kind == "refused":
+        return f"client {event['client']} was disconnected: {event['reason']}"
+    if kind == "damage":
+        place = f"{event['file']} at {event['offset']}, {event['length']} bytes"
+        return f"damage in {place}: {event['message']} ({event['code']}); consumers get what follows"
+    return f"{kind}: {event['message']}"
+
+
 class ServeScreen:
     """Draws the screen again with each look at the server; used as a context."""
 

@@ -11,6 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from rmqtool.broker.accounts import Gate
 from rmqtool.broker.one_broker import Broker
 from rmqtool.broker.services.events import Happened
 from rmqtool.config import StoreConfig
@@ -144,6 +145,7 @@ class Clockwork:
     def _each_second(self) -> None:
         self._server.held_pulls.answer_over(self._store.setup.clock.monotonic())
         self._server.answer_late()
+        self._server.look_at_accounts()
 
     def _save(self) -> None:
         """Write down how far groups and services are, once what they speak of is durable."""
@@ -228,8 +230,15 @@ class Lifecycle:
     """A server that runs in the loop of its caller."""
 
     def __init__(
-        self, root: str, config: StoreConfig, sockets: Sockets, advertise: str | None, aside: Aside | None = None
+        self,
+        root: str,
+        config: StoreConfig,
+        sockets: Sockets,
+        advertise: str | None,
+        gate: Gate,
+        aside: Aside | None = None,
     ) -> None:
+        self._gate = gate
         self._root = root
         self._aside = aside
         self._damage: list[Damaged] = []
@@ -250,6 +259,7 @@ class Lifecycle:
 
     def open(self) -> Self:
         """Open the store, under its lock; or its substitute."""
+        self._gate.begin(self._config.broker_cluster_name)
         with ExitStack() as stack:
             self.store = MessageStore.open(self._setup(stack))
             stack.callback(self.store.close)
@@ -278,7 +288,7 @@ class Lifecycle:
     async def start(self, observer: Observer) -> Server:
         """Let clients come."""
         loop = asyncio.get_running_loop()
-        self.server = server = Server(self.broker, observer, loop)
+        self.server = server = Server(self.broker, observer, loop, self._gate)
         self._clockwork = Clockwork(server)
         processors = server.processors
         for found, table in (

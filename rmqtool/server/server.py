@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
 
+from rmqtool.broker.accounts import DANGEROUS, Gate
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.by_code import PULLS, SENDS, Processors
 from rmqtool.broker.processors.end_transaction import check_request
@@ -152,8 +153,11 @@ class _Asked(NamedTuple):
 class Server:
     """The server of one broker. Everything happens in its loop, but for forcing the disk."""
 
-    def __init__(self, broker: Broker, observer: Observer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, broker: Broker, observer: Observer, loop: asyncio.AbstractEventLoop, gate: Gate | None = None
+    ) -> None:
         self.broker = broker
+        self.gate = gate or Gate(allows_admin=True)
         self.loop = loop
         self.processors = Processors(broker)
         self.connections: set[Connection] = set()
@@ -163,6 +167,8 @@ class Server:
         self.bugs = 0
         self.requests = 0
         self.is_ending = False
+        # Whether every request is judged; else only dangerous ones.
+        self.is_gated = self.gate.rules is not None
         self.observer = observer
         self._store = broker.store
         self._puts: list[_Put] = []
@@ -227,7 +233,13 @@ class Server:
         try:
             row = _ROWS[command.code]
             header = row.request.decode(command.ext_fields or _NO_FIELDS, short=row.short)
-            reply = processor(Asked(command, header, connection.peer_of(command), connection.host))
+            asked = Asked(command, header, connection.peer_of(command), connection.host)
+            if self.is_gated or command.code in DANGEROUS:
+                refusal = self.gate.refuse(asked) if connection.processors is not self.processors.names else None
+                if refusal is not None:
+                    connection.answer(command, refusal)
+                    return
+            reply = processor(asked)
         except (HeaderError, BodyError) as error:
             connection.answer(command, unreadable(command, error))
             return
@@ -261,6 +273,14 @@ class Server:
         elif code not in _HOT:
             self._finish_puts()
             self._dispatch()
+
+    def look_at_accounts(self) -> None:
+        """Take changes of the file with the accounts; one that cannot be read is reported, and changes nothing."""
+        try:
+            self.gate.look()
+        except RmqtoolError as error:
+            self.observer.event("error", message=str(error))
+        self.is_gated = self.gate.rules is not None
 
     def bug(self, error: BaseException) -> None:
         """Take note of an error of ours; who asked gets 1, everybody else is served as before."""

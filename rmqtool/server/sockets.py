@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import socket
 from typing import NamedTuple
 
@@ -52,6 +53,14 @@ def parse_listen(text: str, option: str, port: int) -> Address:
     if not number.isdecimal() or not 0 <= int(number) <= _MOST_PORT:
         raise UsageError(f"{text!r} is not an address", hint=f"for example: {option} 127.0.0.1:{port}")
     return Address(host, int(number))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def bound(found: socket.socket) -> Address:

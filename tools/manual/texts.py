@@ -99,7 +99,8 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
         "serve",
         Exit.REFUSED,
     ): "The store was not closed cleanly; run `rmqtool recover --apply`, or use --read-only. Or the "
-    "state of --read-only cannot be kept, or belongs to the store as it was before.",
+    "state of --read-only cannot be kept, or belongs to the store as it was before. "
+    "Or another address than loopback needs --acl.",
     ("serve", Exit.WRITE_FAILED): "A write failed while it ran. Reads were answered until the end.",
     ("serve", Exit.INTERRUPTED): "Ctrl-C: the store is closed. SIGTERM does the same and exits with 0.",
     ("mirror", Exit.IN_USE): "Another process holds the lock of DIR: another mirror, or a broker.",
@@ -291,9 +292,15 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "sends, pulls with long polling, groups, offsets, retries, delays and transactions. Other requests get "
             "REQUEST_CODE_NOT_SUPPORTED (3).",
             "Messages are as durable as flushDiskType says: with SYNC_FLUSH, a producer gets its answer when the "
-            "message is on disk. SQL92 filters work unless enablePropertyFilter is false in broker.conf. There is no "
-            "access control: every program that can connect may read and write, so the default addresses are those "
-            "of this machine.",
+            "message is on disk. SQL92 filters work unless enablePropertyFilter is false in broker.conf. The default "
+            "addresses are those of this machine. Without --acl, every program that can connect may read and write. So "
+            "another address needs --acl, or --allow open.",
+            "--acl names a file of accounts: plain_acl.yml of 4.x (addresses, accounts, rights on topics and groups), "
+            "or JSON with `users` and `acls` in the form that mqadmin 5.3 shows. serve reads it again when it changes. "
+            "The broker then judges each request by its signature and its account, and refuses with the codes and "
+            "remarks of upstream; the name server judges none. Requests that delete a topic or a group (215, 207), "
+            "change settings (25, 318) or delete segments (329) need an account of an administrator. Without --acl "
+            "they need --allow admin or --memory.",
             "With --read-only nothing reaches the disk of the store. Damage of the log, missing queues, and queues in "
             "RocksDB are repaired in memory first, which reads the whole log. serve names each damaged span once, and "
             "consumers get what follows it. Every queue may be read, also that of a topic that is not in topics.json. "
