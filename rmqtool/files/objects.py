@@ -15,9 +15,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from rmqtool.errors import FileMissing, ReadFailed
@@ -37,6 +36,9 @@ from rmqtool.files.filesystem import (
 from rmqtool.files.object_storage import Address, attempt, connect, parse_address, settings
 from rmqtool.formats.paths import parse_segment_name
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
 # The first request at a place, and the largest; between them each is four times the one before.
 _SMALL, _LARGE, _GROWTH = 16 << 10, 4 << 20, 4
 # Large spans that are requested before they are needed.
@@ -55,6 +57,9 @@ _CHANGED = "objects may have been removed meanwhile: run the command again"
 @lru_cache(maxsize=1)
 def _readers() -> ThreadPoolExecutor:
     """Return the threads that wait for answers."""
+    # Every store is opened through this module, and local ones need no threads.
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(_READERS, thread_name_prefix="rmqtool-objects")
 
 
