@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rmqtool.columns.compiled import NOT_TEXT
 from rmqtool.columns.dispatched import IndexKeys as RowKeys
 from rmqtool.columns.dispatched import dispatch_of, index_keys, tag_keys
+from rmqtool.columns.gather import gather
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
 from rmqtool.columns.records import Records, are_bridges, decode_records
@@ -398,7 +399,7 @@ def _host_runs_of(records: Records) -> Iterator[HostRun]:
     """Yield the runs of records whose hosts are of one address family."""
     if not len(records):
         return
-    hosts = np.ascontiguousarray(records.prefixes["store_host_ip"])
+    hosts = _store_addresses(records)
     ports = records.column("store_host_port")
     changes = (hosts[1:] != hosts[:-1]) | (ports[1:] != ports[:-1])
     firsts = np.append(0, np.flatnonzero(changes) + 1)
@@ -407,6 +408,16 @@ def _host_runs_of(records: Records) -> Iterator[HostRun]:
         message = _message(records, first)
         host = message.store_host_ip + layouts.INT.packer.pack(message.store_host_port)
         yield HostRun(host, message.physical_offset, message.total_size, count)
+
+
+def _store_addresses(records: Records) -> npt.NDArray[np.void]:
+    """Return the bytes of the store hosts' addresses, which are of one family. Whole prefixes would be twenty times."""
+    flags = records.column("sys_flag")
+    fields = {bits: layout.field("store_host_ip") for bits, layout in PREFIXES.items()}
+    places = np.array([fields[bits].offset if bits in fields else 0 for bits in range(HOST_BITS + 1)])
+    width = fields[int(flags[0]) & HOST_BITS].size
+    found = gather(records.data, records.file_offsets + places[flags & HOST_BITS], width)
+    return np.ascontiguousarray(found).view(f"V{width}" if width > layouts.INT.size else np.uint32).ravel()
 
 
 def join_hosts(runs: Iterable[HostRun]) -> list[HostRun]:
