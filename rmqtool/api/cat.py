@@ -150,11 +150,12 @@ def _iter_objects(store: Place, how: How, request: Request, effort: Effort) -> I
 
 
 def batches(
-    store: Place, *, columns: Sequence[str] | None = None, jobs: int = 1, **which: Unpack[Which]
+    store: Place | Sequence[Place], *, columns: Sequence[str] | None = None, jobs: int = 1, **which: Unpack[Which]
 ) -> pyarrow.RecordBatchReader:
     """Return messages as a reader of Arrow batches, with the columns of ``export``.
 
-    It has a ``schema``, and every library that reads Arrow streams can read it. Damage is left out; ``check`` finds it.
+    Several stores are read one after the other, and ``broker`` tells them apart. The reader has a ``schema``, and every
+    library that reads Arrow streams can read it. Damage is left out; ``check`` finds it.
     """
     import pyarrow
 
@@ -163,20 +164,29 @@ def batches(
 
     require_known("batches", which)
     projection = Projection(columns=COLUMNS if columns is None else check_columns(columns))
-    found = _iter_batches(store, projection, request_of({}, which), effort_of(jobs))
+    stores = [store] if isinstance(store, str) or not isinstance(store, Sequence) else store
+    found = _iter_batches(stores, projection, request_of({}, which), effort_of(jobs))
     return pyarrow.RecordBatchReader.from_batches(projection.schema(), found)
 
 
 def _iter_batches(
-    store: Place, projection: Projection, request: Request, effort: Effort
+    stores: Sequence[Place], projection: Projection, request: Request, effort: Effort
 ) -> Iterator[pyarrow.RecordBatch]:
+    from dataclasses import replace
+
     from rmqtool.columns.batches import iter_batches
     from rmqtool.log.read import Part
+    from rmqtool.log.sources import broker_names, read_store_directories
 
-    with _parts_at(store, request, effort) as found:
-        for part in found:
-            if isinstance(part, Part):
-                yield from (batch.batch for batch in iter_batches(part.records, projection))
+    names: list[str | None] = [None] * len(stores)
+    if len(stores) > 1 and "broker" in projection.columns and not any(map(is_remote, stores)):
+        names = [*broker_names([read_store_directories(store_of(place).path) for place in stores])]
+    for place, name in zip(stores, names, strict=True):
+        named = replace(projection, broker=name)
+        with _parts_at(place, request, effort) as found:
+            for part in found:
+                if isinstance(part, Part):
+                    yield from (batch.batch for batch in iter_batches(part.records, named))
 
 
 @contextmanager

@@ -412,7 +412,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
     )),
     ('export', 'Export messages as Parquet, with or without Spark.', ('store',), (
         (('--to',), 'Write the files to this directory.', 'file'),
-        (('--mode',), 'What to do if DIR already exists.', 'error|append|overwrite'),
+        (('--mode',), 'What to do if DIR exists.', 'error|append|overwrite'),
         (('--since-last',), 'Add only messages that are new since the last export to DIR.', ''),
         (('--plan',), 'List the parts of the log to be read; write nothing.', ''),
         (('--schema',), 'List the columns; read and write nothing.', ''),
@@ -424,7 +424,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--body',), 'How to write bodies.', 'inflated|raw|none'),
         (('--partition-by',), 'Write a directory per day, topic.', 'any'),
         (('--on-corrupt',), 'At damage: stop, leave it out, or list it in DIR_damage.', 'fail|skip|emit'),
-        (('--format',), 'Write Parquet files, or a Delta table (DIR may be s3://...).', 'parquet|delta'),
+        (('--format',), 'Write Parquet, or a Delta table.', 'parquet|delta'),
         (('--split-size',), 'Bytes of log per task and output file.', 'any'),
         (('--engine',), 'Engine; local needs neither Spark nor Java.', 'spark|local'),
         (('--master',), 'Spark master; default: this machine.', 'any'),

@@ -30,9 +30,7 @@ class Writing:
     on_corrupt: Annotated[
         str, _content(metavar="fail|skip|emit", help="At damage: stop, leave it out, or list it in DIR_damage.")
     ] = "emit"
-    format: Annotated[
-        str, _content(metavar="parquet|delta", help="Write Parquet files, or a Delta table (DIR may be s3://...).")
-    ] = "parquet"
+    format: Annotated[str, _content(metavar="parquet|delta", help="Write Parquet, or a Delta table.")] = "parquet"
     split_size: Annotated[str, _content(metavar="SIZE", help="Bytes of log per task and output file.")] = "128m"
     engine: Annotated[
         Literal["spark", "local"], _spark(metavar="spark|local", help="Engine; local needs neither Spark nor Java.")
@@ -51,9 +49,7 @@ def export(
     to: Annotated[
         str | None, typer.Option("--to", metavar="DIR", help="Write the files to this directory.", show_default=False)
     ] = None,
-    mode: Annotated[
-        str, typer.Option(metavar="error|append|overwrite", help="What to do if DIR already exists.")
-    ] = "error",
+    mode: Annotated[str, typer.Option(metavar="error|append|overwrite", help="What to do if DIR exists.")] = "error",
     since_last: Annotated[
         bool, typer.Option("--since-last", help="Add only messages that are new since the last export to DIR.")
     ] = False,

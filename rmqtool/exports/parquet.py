@@ -211,7 +211,7 @@ def settled_size(path: str) -> int:
 def open_writer(path: str, schema: pa.Schema, rows: int = 0) -> pq.ParquetWriter:
     """Return a writer of a new file, with the codec and encodings of all files of an export.
 
-    ``rows`` is about the size of a row group: the bloom filters are as large as so many different values need.
+    ``rows`` is about the size of a row group. The bloom filters have room for this number of different values.
     """
     names = [name for name in schema.names if name not in _WITHOUT_STATISTICS]
     storage, where = storage_of(path) if is_far(path) else (None, path)

@@ -39,6 +39,7 @@ ROOMS = (
     "api",
     "browse",
     "testing",
+    "polars",
     "commands",
     "cli",
     "__main__",
@@ -90,6 +91,7 @@ THIRD_PARTIES: dict[str, frozenset[str]] = {
     "crcmod": frozenset({"formats"}),
     "pyspark": frozenset({"spark"}),
     "textual": frozenset({"browse"}),
+    "polars": frozenset({"polars"}),
 }
 # Anybody may import these inside a function body; at the head of a module only these rooms.
 SLOW_THIRD_PARTIES = frozenset({"numpy", "pyarrow"})
@@ -142,7 +144,7 @@ EXEMPTIONS: dict[tuple[str, str], str] = {
 
 # The entry points: the commands, the functions that rmqtool exports, the fixture for tests, and the source that Spark
 # looks for.
-ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "api", "testing"})
+ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "api", "testing", "polars"})
 ENTRY_POINTS = ("rmqtool.spark.source",)
 
 # Modules that list others, one for each kind of request.
