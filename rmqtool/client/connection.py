@@ -29,6 +29,8 @@ from rmqtool.remoting.signature import SECURITY_TOKEN, sign
 CONNECT_TIMEOUT, TIMEOUT, IDLE = 3.0, 3.0, 120.0
 # How often requests without an answer are looked for.
 _SWEEP: Final = 0.1
+# Frames of one turn of the loop are given to the system together: at most so many bytes.
+_TOGETHER: Final = 64 << 10
 # Bytes that may wait in the socket.
 _BACKLOG: Final = 256 << 10
 _OPAQUE_MASK: Final = 0x7FFFFFFF
@@ -132,6 +134,10 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder()
         self._pending: dict[int, _Pending] = {}
         self._held: deque[tuple[bytes, _Pending | None]] = deque()
+        # Frames that are written at the end of this turn of the loop, and the requests among them.
+        self._gathered: list[bytes] = []
+        self._gathered_size = 0
+        self._unwritten: list[_Pending] = []
         self._is_paused = False
         self._opaque = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -173,7 +179,7 @@ class Connection(asyncio.Protocol):
                 if asked.done is _ignore:
                     continue
                 asked.is_written = True
-            self._write(frame)
+            self._write_now(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell each request that is without an answer what is known of it."""
@@ -182,6 +188,8 @@ class Connection(asyncio.Protocol):
             self._why = str(getattr(exc, "strerror", None) or exc)
         pending, self._pending = list(self._pending.values()), {}
         self._held.clear()
+        self._gathered.clear()
+        self._unwritten.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._on_lost(self)
@@ -192,6 +200,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close it, and fail each request that has no answer."""
+        self._flush()
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
@@ -226,12 +235,13 @@ class Connection(asyncio.Protocol):
         self.used = now = self._loop.time()
         held = self._is_paused
         deadline = now + (self._manners.timeout if timeout is None else timeout)
-        asked = self._pending[opaque] = _Pending(code, deadline, done, not held)
+        asked = self._pending[opaque] = _Pending(code, deadline, done, False)
         if self._timer is None:
             self._timer = self._loop.call_later(_SWEEP, self._sweep)
         if held:
             self._held.append((frame, asked))
         else:
+            self._unwritten.append(asked)
             self._write(frame)
 
     async def call(
@@ -266,8 +276,26 @@ class Connection(asyncio.Protocol):
         )
 
     def _write(self, frame: bytes) -> None:
+        """Write a frame with the others of this turn of the loop: one call of the system for all."""
+        if not self._gathered:
+            self._loop.call_soon(self._flush)
+        self._gathered.append(frame)
+        self._gathered_size += len(frame)
+        if self._gathered_size >= _TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._gathered or not self.is_open:
+            return
+        frames, self._gathered, self._gathered_size = self._gathered, [], 0
+        for asked in self._unwritten:
+            asked.is_written = True
+        self._unwritten.clear()
+        self._write_now(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def _write_now(self, data: bytes) -> None:
         assert self._transport is not None
-        self._transport.write(frame)
+        self._transport.write(data)
 
     def _sweep(self) -> None:
         """Give up what waited too long."""

@@ -126,7 +126,14 @@ class Replay:
             progress.at, progress.until = min(at, progress.at) if old else at, last + size
             progress.ends = {**fresh, **old}
             progress.write()
-        await asyncio.gather(*(self._send_queue(queue, messages) for queue, messages in by_queue.items()))
+        tasks = [asyncio.create_task(self._send_queue(queue, messages)) for queue, messages in by_queue.items()]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            # After the failure of one queue nothing more is sent to the others.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         progress.sent += len(found)
         self.bytes += sum(size for _, size, _ in found)
         self.queues |= {(queue.topic, queue.queue_id) for queue in by_queue}
