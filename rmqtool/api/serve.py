@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rmqtool.broker.traffic import Traffic
     from rmqtool.config import StoreConfig
     from rmqtool.server.lifecycle import Lifecycle
+    from rmqtool.server.server import Limits
     from rmqtool.server.sockets import Address
     from rmqtool.store.open import Store as OpenStore
 
@@ -55,8 +56,8 @@ class How(TypedDict, total=False):
     progress of groups is kept in the directory ``state``, by default beside the store. ``listen`` and ``names`` are the
     addresses of broker and name server, port 0 a free one; ``advertise`` is what routes give instead. ``acl`` is a file
     of accounts: plain_acl.yml of 4.x, or users and acls of 5.x as JSON. ``allow`` takes "open" (another address than
-    loopback without accounts) and "admin" (requests that delete or change settings, from all clients). ``duration``
-    ("10m") ends it by itself.
+    loopback without accounts) and "admin" (requests that delete or change settings, from all clients). ``limits`` are
+    those of ``server.Limits`` by name. ``duration`` ("10m") ends it by itself.
     """
 
     memory: bool
@@ -67,6 +68,7 @@ class How(TypedDict, total=False):
     advertise: str | None
     acl: str | None
     allow: str | Iterable[str] | None
+    limits: Settings | None
     duration: str | None
     version: str | None
     conf: Settings | None
@@ -266,11 +268,12 @@ def _opened(place: Place | None, how: How) -> Iterator[tuple[Lifecycle, Served]]
         _refuse_open(names, broker)
     secret = secrets.token_hex(16)
     gate = Gate(how.get("acl"), secret=secret, allows_admin="admin" in allowed or bool(how.get("memory")))
+    limits = _limits(how.get("limits"))
     sockets = listen(names, broker)
     try:
         with _rooted(place, how) as (root, config):
             aside = Aside(partial(_reopened, place), how.get("state")) if how.get("read_only") and place else None
-            running = Lifecycle(root, config, sockets, how.get("advertise"), gate, aside).open()
+            running = Lifecycle(root, config, sockets, how.get("advertise"), gate, aside, limits).open()
             with running:
                 served = _served(running, None if how.get("memory") else root)
                 with _owned(served, secret):
@@ -295,6 +298,20 @@ def _allowed(how: How) -> set[str]:
     if odd := sorted(found - {"open", "admin"}):
         raise UsageError(f'--allow takes open and admin, not "{odd[0]}"', hint="--allow open,admin")
     return found
+
+
+def _limits(given: Settings | None) -> Limits:
+    """Return the limits of a server with those that a person sets."""
+    from rmqtool.server.server import USUAL
+
+    found = {}
+    for one in assignments_of(given):
+        name, _, value = one.partition("=")
+        if name not in USUAL._fields or not value.isdecimal():
+            hint = ", ".join(f"{known}={usual}" for known, usual in USUAL._asdict().items())
+            raise UsageError(f"{one!r} is not a limit", hint=f"the limits: {hint}")
+        found[name] = int(value)
+    return USUAL._replace(**found)
 
 
 def _refuse_open(*addresses: Address) -> None:

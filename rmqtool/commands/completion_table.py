@@ -451,6 +451,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--advertise',), 'Address that clients get for the broker.', 'any'),
         (('--acl',), 'Accounts: plain_acl.yml, or users and acls as JSON.', 'file'),
         (('--allow',), 'open: other machines; admin: requests that delete.', 'any'),
+        (('--limit',), 'Set a limit, as in connections=2000; repeatable.', 'any'),
         (('--exec',), 'Run a command with NAMESRV_ADDR set; exit with its status.', 'any'),
         (('--for',), 'Stop after this time: 10m.', 'any'),
         (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),

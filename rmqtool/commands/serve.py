@@ -52,6 +52,10 @@ class Way:
         str | None,
         typer.Option("--allow", metavar="LIST", help="open: other machines; admin: requests that delete."),
     ] = None
+    limits: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=N", help="Set a limit, as in connections=2000; repeatable."),
+    ] = None
     exec: Annotated[
         str | None,
         typer.Option("--exec", metavar="CMD", help="Run a command with NAMESRV_ADDR set; exit with its status."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Protocol as StreamProtocol
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from rmqtool.broker.client_registry import Peer
@@ -28,6 +28,10 @@ _NOWHERE: Host = (bytes(4), 0)
 _MOST_UNSENT = 4 << 20
 
 
+def _ignore(connection: Connection, command: RemotingCommand) -> None:
+    """Do nothing: the connection is being closed."""
+
+
 class Connection(StreamProtocol):
     """One client's connection; ``processors`` are those of the port that it came to."""
 
@@ -39,6 +43,9 @@ class Connection(StreamProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._peer = Peer(self, "", "", 0)
+        self._serve: Callable[[Connection, RemotingCommand], None] = self._serve_first
+        # When the client left so many answers unread that nothing more is read from it; 0: it reads them.
+        self.paused_since = 0.0
         # Those of the sender; no version is below 0.
         self._language: Language | None = None
         self._version = -1
@@ -54,7 +61,7 @@ class Connection(StreamProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Serve the requests that are complete now."""
-        serve = self._server.serve
+        serve = self._serve
         try:
             for command in self._decoder.feed(data):
                 serve(self, command)
@@ -64,13 +71,21 @@ class Connection(StreamProtocol):
             self.close()
         self._server.end_turn()
 
+    def _serve_first(self, connection: Connection, command: RemotingCommand) -> None:
+        """Serve the first requests, if there may be one more client."""
+        if self._serve == self._serve_first:
+            self._serve = self._server.serve if self._server.spoke(self) else _ignore
+        self._serve(connection, command)
+
     def pause_writing(self) -> None:
         """Read nothing more: the client does not take its answers."""
+        self.paused_since = self._server.loop.time()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Go on reading."""
+        self.paused_since = 0.0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -129,6 +144,11 @@ class Connection(StreamProtocol):
     def unsent(self) -> int:
         """How many bytes wait for the client."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close the connection now; answers that are not sent are lost."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def close(self) -> None:
         """Close the connection when everything is sent."""

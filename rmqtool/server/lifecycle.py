@@ -27,7 +27,7 @@ from rmqtool.formats.hosts import format_address, parse_address
 from rmqtool.formats.paths import ABORT
 from rmqtool.repairs.substitute import Damaged, substitute
 from rmqtool.server.channel import Connection
-from rmqtool.server.server import Observer, Server
+from rmqtool.server.server import USUAL, Limits, Observer, Server
 from rmqtool.server.sockets import Address, Sockets, bound
 from rmqtool.store.listing import beneath
 from rmqtool.store.open import Store
@@ -146,6 +146,7 @@ class Clockwork:
         self._server.held_pulls.answer_over(self._store.setup.clock.monotonic())
         self._server.answer_late()
         self._server.look_at_accounts()
+        self._server.close_idle()
 
     def _save(self) -> None:
         """Write down how far groups and services are, once what they speak of is durable."""
@@ -237,7 +238,9 @@ class Lifecycle:
         advertise: str | None,
         gate: Gate,
         aside: Aside | None = None,
+        limits: Limits = USUAL,
     ) -> None:
+        self._limits = limits
         self._gate = gate
         self._root = root
         self._aside = aside
@@ -288,7 +291,7 @@ class Lifecycle:
     async def start(self, observer: Observer) -> Server:
         """Let clients come."""
         loop = asyncio.get_running_loop()
-        self.server = server = Server(self.broker, observer, loop, self._gate)
+        self.server = server = Server(self.broker, observer, loop, self._gate, self._limits)
         self._clockwork = Clockwork(server)
         processors = server.processors
         for found, table in (
@@ -316,8 +319,7 @@ class Lifecycle:
             await asyncio.sleep(_LOOK)
         while any(one.unsent for one in server.connections) and server.loop.time() < end:
             await asyncio.sleep(_LOOK)
-        for connection in list(server.connections):
-            connection.close()
+        server.close_all()
         await asyncio.sleep(0)
         server.threads.shutdown(wait=True)
 

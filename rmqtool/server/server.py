@@ -48,10 +48,31 @@ _HOT: Final = frozenset({*SENDS, *PULLS, 14, 15, 34, 38})
 
 
 _ROWS: Final = dict(REQUESTS)
+_LOOPBACK_6: Final = bytes(15) + b"\1"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 
 # After this time (ms) a pull whose filter skipped messages gets the offset to continue at.
 _LOOK_PERIOD = 5_000
+
+
+class Limits(NamedTuple):
+    """The limits of a server. A client that reaches one is answered as upstream does, or loses its connection."""
+
+    # Connections that have sent a request, in all, and from one address of another machine.
+    connections: int = 1024
+    per_address: int = 64
+    # Connections that have sent no request: the oldest is closed first. Seconds until one is closed.
+    silent: int = 512
+    silence: int = 10
+    # Bytes and seconds that a client may leave its answers unread.
+    unread: int = 64 << 20
+    patience: int = 60
+    # Pulls that wait, in all and on one connection.
+    held: int = _MOST_HELD
+    held_each: int = 4096
+
+
+USUAL: Final = Limits()
 
 
 class HeldPull(NamedTuple):
@@ -72,6 +93,10 @@ class HeldPulls:
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
+
+    def count_of(self, connection: Connection) -> int:
+        """Return how many pulls of a client wait."""
+        return sum(one.connection is connection for one in self)
 
     def hold(self, connection: Connection, waiting: Waiting, now: int) -> None:
         """Hold a pull."""
@@ -154,13 +179,21 @@ class Server:
     """The server of one broker. Everything happens in its loop, but for forcing the disk."""
 
     def __init__(
-        self, broker: Broker, observer: Observer, loop: asyncio.AbstractEventLoop, gate: Gate | None = None
+        self,
+        broker: Broker,
+        observer: Observer,
+        loop: asyncio.AbstractEventLoop,
+        gate: Gate | None = None,
+        limits: Limits = USUAL,
     ) -> None:
         self.broker = broker
         self.gate = gate or Gate(allows_admin=True)
         self.loop = loop
         self.processors = Processors(broker)
+        self.limits = limits
+        # The connections that have sent a request, and the others by the time at which they came, oldest first.
         self.connections: set[Connection] = set()
+        self._silent: dict[Connection, float] = {}
         self.held_pulls = HeldPulls(self.processors.pulling)
         self.threads = ThreadPoolExecutor(2, "disk")
         # How many requests were answered with 1 because of an error of ours.
@@ -190,11 +223,16 @@ class Server:
     # Requests and answers of clients.
 
     def connected(self, connection: Connection) -> None:
-        """Take a new connection."""
-        self.connections.add(connection)
+        """Take a new connection. Those that have sent nothing have a pool of their own."""
+        self._silent[connection] = self.loop.time()
+        if len(self._silent) > self.limits.silent:
+            next(iter(self._silent)).abort()
 
     def disconnected(self, connection: Connection) -> None:
         """Forget a client that is gone: nothing of it is left."""
+        self._silent.pop(connection, None)
+        if connection not in self.connections:
+            return
         self.connections.discard(connection)
         self.held_pulls.forget(connection)
         for key in [key for key in self._pending if key[0] is connection]:
@@ -209,6 +247,37 @@ class Server:
     def refused(self, connection: Connection, reason: str) -> None:
         """Report a client that sent something other than a frame."""
         self.observer.event("refused", client=connection.address, reason=reason)
+
+    def spoke(self, connection: Connection) -> bool:
+        """Take note of the first request on a connection; return False if there are too many, and it is closed."""
+        self._silent.pop(connection, None)
+        host = connection.host[0]
+        is_near = host[:1] == b"\x7f" or host == _LOOPBACK_6
+        near = 0 if is_near else sum(one.host[0] == host for one in self.connections)
+        if len(self.connections) >= self.limits.connections or near >= self.limits.per_address:
+            self.refused(connection, "too many connections")
+            connection.close()
+            return False
+        self.connections.add(connection)
+        return True
+
+    def close_idle(self) -> None:
+        """Close connections without a request for too long, and those of clients that do not read their answers."""
+        now = self.loop.time()
+        for connection, since in list(self._silent.items()):
+            if now - since < self.limits.silence:
+                break
+            connection.abort()
+        for connection in list(self.connections):
+            since = connection.paused_since
+            if connection.unsent > self.limits.unread or (since and now - since >= self.limits.patience):
+                self.refused(connection, "it does not read its answers")
+                connection.abort()
+
+    def close_all(self) -> None:
+        """Close every connection."""
+        for connection in [*self.connections, *self._silent]:
+            connection.close()
 
     def will_write(self, connection: Connection) -> None:
         """Write to a connection at the end of this turn."""
@@ -304,7 +373,7 @@ class Server:
             connection.answer(command, reply)
 
     def _hold(self, connection: Connection, command: RemotingCommand, waiting: Waiting) -> None:
-        if self.is_ending or len(self.held_pulls) >= _MOST_HELD:
+        if self.is_ending or self._holds_enough(connection):
             found = self.processors.pulling.look_again(waiting, is_over=True)
             assert found is not None, "a pull whose time is over is answered"
             connection.answer(command, found)
@@ -312,6 +381,12 @@ class Server:
             self.held_pulls.hold(connection, waiting, self._store.setup.clock.monotonic())
             if self._is_dispatch_due:
                 self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
+
+    def _holds_enough(self, connection: Connection) -> bool:
+        count = len(self.held_pulls)
+        if count < self.limits.held_each:
+            return False
+        return count >= self.limits.held or self.held_pulls.count_of(connection) >= self.limits.held_each
 
     # The end of a turn.
 

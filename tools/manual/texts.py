@@ -301,6 +301,11 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "remarks of upstream; the name server judges none. Requests that delete a topic or a group (215, 207), "
             "change settings (25, 318) or delete segments (329) need an account of an administrator. Without --acl "
             "they need --allow admin or --memory.",
+            "--limit sets a limit. connections (1024) and per_address (64, not for this machine): the clients; one too "
+            "many loses its connection. silent (512) and silence (10 seconds): connections that have sent no request; "
+            "the oldest is closed first. unread (64 MiB) and patience (60 seconds): answers that a client does not "
+            "read; then it loses its connection. held (65536) and held_each (4096): pulls that wait, in all and of one "
+            "client; one more is answered at once, as after its timeout.",
             "With --read-only nothing reaches the disk of the store. Damage of the log, missing queues, and queues in "
             "RocksDB are repaired in memory first, which reads the whole log. serve names each damaged span once, and "
             "consumers get what follows it. Every queue may be read, also that of a topic that is not in topics.json. "

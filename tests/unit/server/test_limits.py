@@ -1,0 +1,67 @@
+"""Limits of a server: connections that say nothing, too many clients, too many pulls; others are served meanwhile."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from rmqtool.errors import UsageError
+from tests.support.wire_client import WireClient, pull_fields, send_fields, served
+
+SMALL = {"connections": 5, "silent": 3, "silence": 1, "held_each": 2}
+
+
+def is_closed(silent: socket.socket) -> bool:
+    silent.settimeout(20)
+    try:
+        return silent.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def silent(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def test_silent_connections_are_closed_the_oldest_first() -> None:
+    with served(limits=SMALL) as broker, WireClient(broker.broker) as client:
+        assert client.ask(310, send_fields("T"), b"x").code == 0
+        held = [silent(broker.broker) for _ in range(4)]
+        assert is_closed(held[0])
+        assert client.ask(310, send_fields("T"), b"x").code == 0
+        # The others have a second each.
+        assert all(map(is_closed, held[1:]))
+        assert client.ask(30, {"topic": "T", "queueId": 0}).ext["offset"] == "2"
+        for one in held:
+            one.close()
+
+
+def test_one_client_too_many_loses_its_connection() -> None:
+    with served(limits=SMALL) as broker:
+        clients = []
+        for _ in range(5):
+            clients.append(WireClient(broker.broker))
+            assert clients[-1].ask(30, {"topic": "T", "queueId": 0}).code == 0
+        with WireClient(broker.broker) as more, pytest.raises(ConnectionError):
+            more.ask(30, {"topic": "T", "queueId": 0})
+        clients.pop(0).socket.close()
+        assert clients[0].ask(30, {"topic": "T", "queueId": 0}).code == 0
+        for client in clients:
+            client.socket.close()
+
+
+def test_a_pull_too_many_is_answered_at_once() -> None:
+    with served(limits=SMALL) as broker, WireClient(broker.broker) as client:
+        assert client.ask(310, send_fields("T"), b"x").code == 0
+        waiting = [client.send(11, pull_fields("T", 1, wait=15_000)) for _ in range(2)]
+        assert client.ask(11, pull_fields("T", 1, wait=15_000)).code == 19
+        assert client.ask(310, send_fields("T"), b"y").code == 0
+        assert [client.answer_to(one).code for one in waiting] == [0, 0]
+
+
+@pytest.mark.parametrize("limits", [{"connection": 5}, ["silent"], {"silent": "many"}, {"held": -1}])
+def test_a_limit_must_be_known(limits: dict[str, int]) -> None:
+    with pytest.raises(UsageError), served(limits=limits):
+        pass
