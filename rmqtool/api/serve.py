@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # The addresses that clients use by default.
 NAMES, BROKER = "127.0.0.1:9876", "127.0.0.1:10911"
+# The port that slaves use by default.
+SLAVES = 10912
 _FREE = "127.0.0.1:0"
 # A store in memory is small until it is used: files as they are made take their whole size.
 _SMALL = {
@@ -65,6 +67,7 @@ class How(TypedDict, total=False):
     state: str | None
     listen: str | None
     names: str | None
+    slaves: str | None
     advertise: str | None
     acl: str | None
     allow: str | Iterable[str] | None
@@ -263,13 +266,15 @@ def _opened(place: Place | None, how: How) -> Iterator[tuple[Lifecycle, Served]]
     _require_fitting(place, how)
     names = parse_listen(how.get("names") or NAMES, "--names", int(NAMES.rpartition(":")[2]))
     broker = parse_listen(how.get("listen") or BROKER, "--listen", int(BROKER.rpartition(":")[2]))
+    slaves = None if how.get("slaves") is None else parse_listen(how["slaves"] or "", "--slaves", SLAVES)
     allowed = _allowed(how)
-    if how.get("acl") is None and "open" not in allowed:
-        _refuse_open(names, broker)
+    if "open" not in allowed:
+        # Accounts do not protect the port of slaves.
+        _refuse_open(*(() if how.get("acl") is not None else (names, broker)), *(() if slaves is None else (slaves,)))
     secret = secrets.token_hex(16)
     gate = Gate(how.get("acl"), secret=secret, allows_admin="admin" in allowed or bool(how.get("memory")))
     limits = _limits(how.get("limits"))
-    sockets = listen(names, broker)
+    sockets = listen(names, broker, slaves)
     try:
         with _rooted(place, how) as (root, config):
             aside = Aside(partial(_reopened, place), how.get("state")) if how.get("read_only") and place else None

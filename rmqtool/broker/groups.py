@@ -122,6 +122,11 @@ class SubscriptionGroups:
         self._is_new = found is None
         self.is_changed = False
 
+    @property
+    def data_version(self) -> dict[str, Any]:
+        """Which state of the table this is."""
+        return dict(self._value["dataVersion"])
+
     def add_own(self) -> None:
         """Begin a table that was never written with the groups that each broker of this version has."""
         if self._is_new:

@@ -94,6 +94,11 @@ class ConsumerOffsets:
         # Offsets that consumers were told to reset to, until they do (5.x). They are not saved.
         self._resets: dict[tuple[str, str, int], int] = {}
 
+    @property
+    def data_version(self) -> dict[str, Any]:
+        """Which state of the table this is."""
+        return dict(self._value["dataVersion"])
+
     def _load(self) -> None:
         found = (self._text.load(self._decode) if self._text is not None else None) or {}
         data_version = new_bean(DATA_VERSION, self._version, timestamp=self._clock.now())

@@ -25,6 +25,8 @@ from rmqtool.formats.topics import PERM_READ, PERM_WRITE
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.headers import Request
 
+# After this time (ms) a name server takes a broker for gone. upstream: BROKER_CHANNEL_EXPIRED_TIME
+_SLAVE_EXPIRY = 120_000
 _TAKES_NO_PUTS = RunningFlag.NOT_WRITEABLE | RunningFlag.DISK_FULL
 
 
@@ -78,6 +80,9 @@ class Broker:
         self.rates.add(self.sample())
         # Settings that all clients read: namespace → key → value.
         self.kv_config: dict[str, dict[str, str]] = {}
+        # Where slaves copy the log, as a name server tells them; and the slaves that have registered.
+        self.ha_address: str | None = None
+        self._slaves: dict[int, tuple[str, int]] = {}
         self.started = store.setup.clock.now()
 
     def add_own(self) -> None:
@@ -109,6 +114,18 @@ class Broker:
     def offset_requests(self) -> OffsetRequests:
         """Answers to requests about the progress of groups, with the topics and groups that there are now."""
         return OffsetRequests(self.offsets, self.queues, self.config.version, self.topics.table, self.groups.table)
+
+    def add_slave(self, broker_id: int, address: str | None) -> None:
+        """Take note that a slave is there, or with None that it is gone."""
+        self._slaves.pop(broker_id, None)
+        if address is not None:
+            self._slaves[broker_id] = address, self.store.setup.clock.monotonic()
+
+    @property
+    def slave_addresses(self) -> dict[int, str]:
+        """The addresses of the slaves, by id; those that did not register for two minutes are left out."""
+        since = self.store.setup.clock.monotonic() - _SLAVE_EXPIRY
+        return {broker_id: address for broker_id, (address, seen) in self._slaves.items() if seen > since}
 
     @property
     def shown_address(self) -> str:

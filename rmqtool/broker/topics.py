@@ -75,6 +75,11 @@ class TopicConfigs:
         self.is_changed = False
         self.table: dict[str, TopicConfig] = dict(found.get("topicConfigTable") or {})
 
+    @property
+    def data_version(self) -> dict[str, Any]:
+        """Which state of the table this is."""
+        return dict(self._value["dataVersion"])
+
     def find(self, topic: str) -> TopicConfig | None:
         """Return the settings of a topic."""
         return self.table.get(topic)

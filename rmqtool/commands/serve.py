@@ -32,13 +32,15 @@ class Way:
     listen: Annotated[
         str | None,
         typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="Address of the broker: 127.0.0.1:10911; port 0 is a free one.",
+            "--listen", metavar="HOST:PORT", help="Address of the broker: 127.0.0.1:10911; port 0: a free one."
         ),
     ] = None
     names: Annotated[
         str | None, typer.Option("--names", metavar="HOST:PORT", help="Address of the name server: 127.0.0.1:9876.")
+    ] = None
+    slaves: Annotated[
+        str | None,
+        typer.Option("--slaves", metavar="HOST:PORT", help="Let slaves and mirrors copy the log from this address."),
     ] = None
     advertise: Annotated[
         str | None,

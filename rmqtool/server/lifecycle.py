@@ -28,6 +28,7 @@ from rmqtool.formats.paths import ABORT
 from rmqtool.repairs.substitute import Damaged, substitute
 from rmqtool.server.channel import Connection
 from rmqtool.server.server import USUAL, Limits, Observer, Server
+from rmqtool.server.slaves import Slaves
 from rmqtool.server.sockets import Address, Sockets, bound
 from rmqtool.store.listing import beneath
 from rmqtool.store.open import Store
@@ -147,6 +148,7 @@ class Clockwork:
         self._server.answer_late()
         self._server.look_at_accounts()
         self._server.close_idle()
+        self._server.answer_replicated()
 
     def _save(self) -> None:
         """Write down how far groups and services are, once what they speak of is durable."""
@@ -269,6 +271,8 @@ class Lifecycle:
             self.broker = Broker(self.store, self._address, read_only=self._aside is not None)
             stack.callback(self.broker.services.close)
             self.broker.add_own()
+            if self._sockets.slaves is not None:
+                self.broker.ha_address = str(Address(_text(self._address[0]), bound(self._sockets.slaves).port))
             if self.broker.read_only:
                 self.broker.offer_all()
             self._stack = stack.pop_all()
@@ -302,6 +306,9 @@ class Lifecycle:
             if found is not None:
                 factory = partial(Connection, server, table)
                 self._listening.append(await loop.create_server(factory, sock=found))
+        if self._sockets.slaves is not None:
+            server.slaves = slaves = Slaves(self.store, loop, server.answer_replicated)
+            self._listening.append(await loop.create_server(slaves.link, sock=self._sockets.slaves))
         self._clockwork.start()
         return server
 
@@ -319,6 +326,8 @@ class Lifecycle:
             await asyncio.sleep(_LOOK)
         while any(one.unsent for one in server.connections) and server.loop.time() < end:
             await asyncio.sleep(_LOOK)
+        if server.slaves is not None:
+            server.slaves.close()
         server.close_all()
         await asyncio.sleep(0)
         server.threads.shutdown(wait=True)

@@ -31,6 +31,7 @@ from rmqtool.remoting.declared import HeaderError
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.requests.clients import NotifyConsumerIdsChanged
 from rmqtool.server.channel import Connection
+from rmqtool.server.slaves import Slaves
 
 # Seconds that a busy server waits before it dispatches, and messages of one turn that make it busy. Without a pull that
 # waits it may be longer: many messages at once cost a third each.
@@ -206,6 +207,9 @@ class Server:
         self._store = broker.store
         self._puts: list[_Put] = []
         self._unflushed: list[_Put] = []
+        # The slaves that copy the log, if there may be any, and the messages that wait for them.
+        self.slaves: Slaves | None = None
+        self._unreplicated: list[_Put] = []
         self._is_flushing = self._is_dispatch_due = False
         # When messages were dispatched last.
         self._dispatched = 0.0
@@ -395,6 +399,8 @@ class Server:
         if self._puts:
             self._finish_puts()
         self._save_tables()
+        if self.slaves is not None:
+            self.slaves.send()
         if self._writing:
             writing, self._writing = self._writing, []
             for connection in writing:
@@ -436,11 +442,20 @@ class Server:
         left, settle = [], self._store.settle
         for one in puts:
             connection, command, (ticket, finish) = one
-            if ticket.status is not None or settle(ticket):
-                connection.answer(command, finish())
-            else:
+            if ticket.status is None and not settle(ticket):
                 left.append(one)
+            elif self.slaves is not None and not self.slaves.decide(ticket):
+                self._unreplicated.append(one)
+            else:
+                connection.answer(command, finish())
         return left
+
+    def answer_replicated(self) -> None:
+        """Answer the messages that enough slaves have now, or that waited for too long."""
+        waiting, self._unreplicated = self._unreplicated, []
+        if waiting:
+            self._answer_settled(waiting)
+            self.end_turn()
 
     def _flush(self) -> None:
         if not self._is_flushing:

@@ -31,11 +31,15 @@ class Address(NamedTuple):
 
 
 class Sockets(NamedTuple):
-    """The sockets of a server. ``vip`` may be missing: the port two below the broker's is not always free."""
+    """The sockets of a server.
+
+    ``vip`` may be missing: the port two below the broker's is not always free. ``slaves`` is for replication.
+    """
 
     names: socket.socket
     broker: socket.socket
     vip: socket.socket | None
+    slaves: socket.socket | None = None
 
     def close(self) -> None:
         """Close them."""
@@ -69,13 +73,14 @@ def bound(found: socket.socket) -> Address:
     return Address(name[0], name[1])
 
 
-def listen(names: Address, broker: Address) -> Sockets:
+def listen(names: Address, broker: Address, slaves: Address | None = None) -> Sockets:
     """Take the ports, or raise AddressTaken."""
     with contextlib.ExitStack() as stack:
         names_socket = stack.enter_context(_bind(names))
+        slaves_socket = None if slaves is None else stack.enter_context(_bind(slaves))
         broker_socket, vip = _bind_broker(broker)
         stack.pop_all()
-        return Sockets(names_socket, broker_socket, vip)
+        return Sockets(names_socket, broker_socket, vip, slaves_socket)
 
 
 def _bind_broker(address: Address) -> tuple[socket.socket, socket.socket | None]:

@@ -9,7 +9,7 @@ import pytest
 import rmqtool
 from rmqtool.cli import main
 from tests.support.scripted_cluster import in_thread
-from tests.support.scripted_master import ScriptedMaster
+from tests.support.scripted_master import FIRST_TIME, ScriptedMaster
 
 
 @pytest.mark.parametrize("live", [[], ["--live"]], ids=["plain", "live"])
@@ -39,6 +39,18 @@ def test_every_message_that_was_acknowledged_is_consumed(live, tmp_path, monkeyp
         got = [int(line) for line in capsys.readouterr().out.split()]
         assert got == list(range(len(got)))
         assert len(got) >= promised > 0
+
+
+def test_a_moment_before_a_mistake(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with in_thread(ScriptedMaster()) as master:
+        master.grow(150)
+        assert main(["mirror", master.address, "m", "--once"]) == 0
+    assert main(["copy", "m", "new", "-e", str(FIRST_TIME + 90)]) == 0
+    capsys.readouterr()
+    assert main(["cat", "new", "--template", r"{queueOffset}\n"]) == 0
+    assert capsys.readouterr().out.split() == [str(number) for number in range(90)]
+    assert main(["check", "new"]) == 0
 
 
 def messages_of(master, root):

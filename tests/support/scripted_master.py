@@ -20,6 +20,8 @@ from tests.support.scripted_peer import HOST, ScriptedPeer, reply
 SEGMENT = 1 << 16
 BATCH = 1 << 12
 PAUSE = 0.002
+# The store time of the first message; each later one is stored a millisecond later.
+FIRST_TIME = 1700000000123
 KEYS = properties(("KEYS", "k"))
 TOPICS = {
     "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1700000000000},
@@ -96,7 +98,14 @@ class ScriptedMaster(ScriptedPeer):
             body = f"{text}-{self.messages}-".encode().ljust(size, b"x")
             for _ in range(2):
                 place = len(self.log)
-                made = record(body, b"T", KEYS, physical_offset=place, queue_offset=self.messages)
+                made = record(
+                    body,
+                    b"T",
+                    KEYS,
+                    physical_offset=place,
+                    queue_offset=self.messages,
+                    store_timestamp=FIRST_TIME + self.messages,
+                )
                 room = SEGMENT - place % SEGMENT
                 if len(made) + 8 <= room:
                     break

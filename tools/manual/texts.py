@@ -313,6 +313,9 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "the user can read; after a stop or a kill the next run goes on there. If the store has changed since, "
             "that state is refused. Producers and changes of topics get NO_PERMISSION (16). A DLedger log cannot be "
             "served; copy its messages first.",
+            "With --slaves, brokers with brokerRole=SLAVE and `rmqtool mirror` copy the log from that address. A slave "
+            "registers with this name server, which tells it the address. With brokerRole=SYNC_MASTER in broker.conf, "
+            "producers wait for slaves: 4.9 for one, 5.x for inSyncReplicas minus one. The port has no access control.",
             "`produce`, `consume --commit`, `topic` and `group` of the same user go through the server of a store that "
             "is served: a file in XDG_RUNTIME_DIR names it. `produce --flush`, `--as`, `--conf` and `consume --pop` "
             "are refused there. `consume` without `--commit` and commands that only look read the files.",

@@ -36,7 +36,7 @@ from rmqtool.remoting.bodies.clients import (
     ProducerConnection,
     ResetOffsetBody,
 )
-from rmqtool.remoting.bodies.routes import TopicConfig, TopicConfigSerializeWrapper, TopicList
+from rmqtool.remoting.bodies.routes import DataVersion, TopicConfig, TopicConfigSerializeWrapper, TopicList
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.requests.clients import GetConsumerConnectionList, GetProducerConnectionList, ResetOffset
 from rmqtool.remoting.requests.groups import DeleteSubscriptionGroup, GetConsumeStats, GetSubscriptionGroupConfig
@@ -133,7 +133,8 @@ def get_topic(broker: Broker, asked: Asked) -> RemotingCommand:
 def all_topics(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read the settings of all topics."""
     table = {topic: TopicConfig.read(config) for topic, config in broker.topics.table.items()}
-    return answer(asked.command, body=TopicConfigSerializeWrapper(topic_config_table=table))
+    version = DataVersion.read(broker.topics.data_version)
+    return answer(asked.command, body=TopicConfigSerializeWrapper(data_version=version, topic_config_table=table))
 
 
 def own_topics(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -188,7 +189,8 @@ def get_group(broker: Broker, asked: Asked) -> RemotingCommand:
 def all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read the settings of all groups."""
     table = {group: SubscriptionGroupConfig.read(config) for group, config in broker.groups.table.items()}
-    return answer(asked.command, body=SubscriptionGroupWrapper(subscription_group_table=table))
+    version = DataVersion.read(broker.groups.data_version)
+    return answer(asked.command, body=SubscriptionGroupWrapper(data_version=version, subscription_group_table=table))
 
 
 def delete_group(broker: Broker, asked: Asked) -> RemotingCommand:

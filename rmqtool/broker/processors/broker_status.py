@@ -11,8 +11,10 @@ from rmqtool.broker.rates import WINDOWS
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import Version
 from rmqtool.formats.java import encode_text
+from rmqtool.formats.layouts import TIMER_CHECKPOINT
 from rmqtool.remoting.answers import NO_STATISTICS, answer, refuse
-from rmqtool.remoting.bodies.broker import ConsumeStatsList
+from rmqtool.remoting.bodies.broker import ConsumeStatsList, TimerMetrics
+from rmqtool.remoting.bodies.clients import MessageRequestModeSerializeWrapper
 from rmqtool.remoting.bodies.routes import KVTable
 from rmqtool.remoting.command import OWN_VERSION, RemotingCommand
 from rmqtool.remoting.requests.broker import GetBrokerConfigAnswer, ViewBrokerStatsData
@@ -24,6 +26,8 @@ _PERCENT = 100
 def show_settings(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read the settings; secrets are masked."""
     lines = [f"{one.name}={one.value}\n" for one in broker.config.iter_shown()]
+    if broker.ha_address is not None:
+        lines.append(f"haListenPort={broker.ha_address.rpartition(':')[2]}\n")
     version = f'{{"counter":0,"stateVersion":0,"timestamp":{broker.started}}}'
     return answer(asked.command, header=GetBrokerConfigAnswer(version=version), body=encode_text("".join(lines)))
 
@@ -94,3 +98,18 @@ def stats_of_all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
     if broker.config.version is not Version.V4_9:
         body = body.replace(total_inflight_diff=0)
     return answer(asked.command, body=body)
+
+
+def timer_checkpoint(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read how far the timer has delivered: the fields of its checkpoint, without the page."""
+    return answer(asked.command, body=TIMER_CHECKPOINT.encode(broker.services.timers.reached()))
+
+
+def timer_metrics(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG001
+    """Read how many messages of each topic wait for their time; a slave counts them itself."""
+    return answer(asked.command, body=TimerMetrics(timing_count={}))
+
+
+def request_modes(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG001
+    """Read which groups pop: no group does."""
+    return answer(asked.command, body=MessageRequestModeSerializeWrapper(message_request_mode_map={}))

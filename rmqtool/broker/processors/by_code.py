@@ -20,7 +20,7 @@ from rmqtool.broker.processors.replies import Reply
 from rmqtool.broker.processors.send_message import Sending
 from rmqtool.remoting.headers import Request
 from rmqtool.remoting.requests import broker as brokers
-from rmqtool.remoting.requests import clients, groups, messages, names, offsets, topics
+from rmqtool.remoting.requests import clients, groups, messages, names, offsets, pop, topics
 
 Processor: TypeAlias = Callable[[Asked], "Reply | Waiting"]
 Plain: TypeAlias = Callable[[Broker, Asked], Reply]
@@ -33,6 +33,8 @@ PULLS = tuple(code.code for code in messages.PullMessage.codes)
 _OF_BROKER: Mapping[type[Request], Plain] = {
     brokers.GetBrokerConfig: broker_status.show_settings,
     brokers.GetBrokerRuntimeInfo: broker_status.show_state,
+    brokers.GetTimerCheckPoint: broker_status.timer_checkpoint,
+    brokers.GetTimerMetrics: broker_status.timer_metrics,
     brokers.ViewBrokerStatsData: broker_status.show_counter,
     clients.ConsumeMessageDirectly: client_groups.have_consumed,
     clients.GetConsumerRunningInfo: client_groups.ask_running_info,
@@ -62,6 +64,8 @@ _OF_BROKER: Mapping[type[Request], Plain] = {
     messages.QueryMessage: queries.query_message,
     messages.ViewMessage: queries.view_message,
     offsets.GetAllConsumerOffset: queries.all_offsets,
+    offsets.GetAllDelayOffset: queries.all_delay_offsets,
+    pop.GetAllMessageRequestMode: broker_status.request_modes,
     offsets.GetEarliestMsgStoretime: queries.earliest_time,
     offsets.GetMaxOffset: queries.max_offset,
     offsets.GetMinOffset: queries.min_offset,
@@ -75,6 +79,8 @@ _OF_NAME_SERVER: Mapping[type[Request], Plain] = {
     names.GetKVConfig: name_server.get_setting,
     names.GetKVListByNamespace: name_server.list_settings,
     names.PutKVConfig: name_server.put_setting,
+    names.RegisterBroker: name_server.register_slave,
+    names.UnregisterBroker: name_server.unregister_slave,
     topics.DeleteTopicFromNamesrv: name_server.forget_topic,
     topics.GetAllTopicListFromNameServer: name_server.list_topics,
     topics.GetRouteInfo: name_server.find_route,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import Version
+from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.answers import NO_CONFIG_ITEM, NO_ROUTE, answer, refuse
 from rmqtool.remoting.bodies.routes import BrokerData, ClusterInfo, KVTable, QueueData, TopicList, TopicRouteData
 from rmqtool.remoting.command import RemotingCommand
@@ -18,6 +19,9 @@ from rmqtool.remoting.requests.names import (
     GetKVConfigAnswer,
     GetKVListByNamespace,
     PutKVConfig,
+    RegisterBroker,
+    RegisterBrokerAnswer,
+    UnregisterBroker,
 )
 from rmqtool.remoting.requests.topics import GetRouteInfo, GetTopicsByCluster
 
@@ -40,7 +44,7 @@ def find_route(broker: Broker, asked: Asked) -> RemotingCommand:
 def _broker_data(broker: Broker) -> BrokerData:
     config = broker.config
     return BrokerData(
-        broker_addrs={_MASTER: broker.shown_address},
+        broker_addrs={_MASTER: broker.shown_address, **broker.slave_addresses},
         broker_name=config.broker_name,
         cluster=config.broker_cluster_name,
         enable_acting_master=None if config.version is Version.V4_9 else False,
@@ -126,4 +130,22 @@ def list_settings(broker: Broker, asked: Asked) -> RemotingCommand:
 
 def forget_topic(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG001
     """Forget the route of a topic: the broker that has deleted it has no route for it any more."""
+    return answer(asked.command, header=NoFields())
+
+
+def register_slave(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Take a slave of this broker into the routes, and tell it where its master and the log are."""
+    header: RegisterBroker = asked.header  # type: ignore[assignment]
+    if broker.ha_address is None or header.broker_id == _MASTER or header.broker_name != broker.config.broker_name:
+        remark = "this name server has one broker; rmqtool serve --slaves takes slaves of it"
+        return answer(asked.command, ResponseCode.SYSTEM_ERROR, remark)
+    broker.add_slave(header.broker_id, header.broker_addr)
+    told = RegisterBrokerAnswer(ha_server_addr=broker.ha_address, master_addr=broker.shown_address)
+    return answer(asked.command, header=told, body=KVTable(table={}))
+
+
+def unregister_slave(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Take a slave out of the routes."""
+    header: UnregisterBroker = asked.header  # type: ignore[assignment]
+    broker.add_slave(header.broker_id, None)
     return answer(asked.command, header=NoFields())

@@ -6,10 +6,12 @@ Upstream: ``ConsumerManageProcessor``, ``AdminBrokerProcessor``, ``QueryMessageP
 from __future__ import annotations
 
 from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.config import Version
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.answers import NO_MESSAGE_AT, NO_MESSAGE_FOUND, NO_OFFSET, answer, refuse
-from rmqtool.remoting.bodies.broker import ConsumerOffsetSerializeWrapper
+from rmqtool.remoting.bodies.broker import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from rmqtool.remoting.bodies.routes import DataVersion
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.declared import BoundaryType
 from rmqtool.remoting.headers import NoFields
@@ -60,7 +62,20 @@ def all_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
         f"{topic}@{group}": dict(broker.offsets.offsets_of(group, topic))
         for topic, group in broker.offsets.iter_subscriptions()
     }
-    return answer(asked.command, body=ConsumerOffsetSerializeWrapper(offset_table=table))
+    body = ConsumerOffsetSerializeWrapper(offset_table=table)
+    if broker.config.version is not Version.V4_9:
+        # A slave of 5.x fails without it.
+        body = body.replace(data_version=DataVersion.read(broker.offsets.data_version))
+    return answer(asked.command, body=body)
+
+
+def all_delay_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read how far each delay level is delivered."""
+    delay = broker.services.delay
+    body = DelayOffsetSerializeWrapper(offset_table=dict(delay.offsets))
+    if broker.config.version is not Version.V4_9:
+        body = body.replace(data_version=DataVersion.read(delay.data_version))
+    return answer(asked.command, body=body)
 
 
 def update_offset(broker: Broker, asked: Asked) -> RemotingCommand:

@@ -102,7 +102,8 @@ class Sending:
         self._is_4_9 = broker.config.version is Version.V4_9
         self._put, self._added = broker.store.put_async, broker_properties(broker.config)
         self._keys = UniqKeys(*broker.address, 0, broker.store.setup.clock)
-        self._without_slave = status_without_slave(broker.config)
+        # With slaves the server waits for them, and decides the status.
+        self._without_slave = None if broker.ha_address is not None else status_without_slave(broker.config)
         self._templates = {code: self._template(code) for code in _CODES.values()}
 
     def _template(self, code: ResponseCode) -> AnswerTemplate:

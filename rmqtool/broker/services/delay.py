@@ -106,6 +106,11 @@ class DelayService:
         firsts = [self._unit_due(level) for level in range(1, len(self.delays) + 1)]
         return min((due for due in firsts if due is not None), default=None)
 
+    @property
+    def data_version(self) -> dict[str, Any]:
+        """Which state of the offsets this is."""
+        return dict(self._data_version)
+
     def waiting(self) -> int:
         """Return the number of waiting messages."""
         found = 0

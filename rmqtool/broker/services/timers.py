@@ -419,14 +419,18 @@ class Timers:
         first = next((slot for slot in self.wheel.iter_slots(self.read_time, end) if slot.num > 0), None)
         return None if first is None else (first.time + 1) * self._precision
 
-    def save(self) -> None:
-        """Force log and wheel, then save their progress. Delivered messages must be durable before."""
-        reached = self._saved._replace(
+    def reached(self) -> TimerCheckpoint:
+        """Return the progress as a checkpoint has it."""
+        return self._saved._replace(
             last_read_time_ms=self.read_time,
             last_timer_log_flush_pos=self.log.end,
             last_timer_queue_offset=self.queue_offset,
             master_timer_queue_offset=self.queue_offset,
         )
+
+    def save(self) -> None:
+        """Force log and wheel, then save their progress. Delivered messages must be durable before."""
+        reached = self.reached()
         is_used = bool(self.log.end or self.queue_offset)
         if not self.is_enabled or not is_used or reached == self._saved:
             return

@@ -1,0 +1,38 @@
+"""Real brokers as slaves of ``serve``: their log and queues are equal, and they report no error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.conformance
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.4.0"])
+def test_a_real_slave_has_the_log_and_the_queues(
+    version: str, real_classes: Callable[[str], None], tmp_path: Path
+) -> None:
+    real_classes(version)
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        pytest.skip("a network of its own needs unshare and ip")
+    out = tmp_path / "seen.json"
+    run = ["unshare", "-Urn", sys.executable, "-m", "tests.conformance.live_slave", version, tmp_path / "run", out]
+    ran = subprocess.run(run, capture_output=True, text=True, timeout=400, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    seen = json.loads(out.read_text())
+    assert seen["status"] == 0
+    assert seen["sent"] == 2_000
+    assert seen["log"]
+    assert all(seen["log"])
+    assert seen["queues"][0] == seen["queues"][1]
+    assert sum(seen["queues"][0]) == 2_000
+    assert set(seen["topics"][0]) <= set(seen["topics"][1])
+    assert seen["addresses"] == {"0": "127.0.0.1:10911", "1": "127.0.0.1:20911"}
+    assert seen["errors"] == []
+    assert '"error"' not in seen["events"]
