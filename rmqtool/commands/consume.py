@@ -77,10 +77,11 @@ def consume(
     """
     from rmqtool.api.cat import Form
     from rmqtool.api.consume import consuming
+    from rmqtool.api.shapes import Message
 
     path = choose_store([store] if store is not None else []).store
     asked = {**scope.asked(), "tags": way.tag, "where": way.where}
-    with show.output() as output:
+    with show.output((*Message.__annotations__, "member", "exitStatus", "isConsumed")) as output:
         lines = output.look.mode in ("json", "jsonl")
         how: Any = {name: value for name, value in asdict(way).items() if name not in ("tag", "where")}
         how |= {"zone": show.tz, "obeys": True, "programs": jobs, "shows": not output.is_human}

@@ -90,7 +90,7 @@ def copy(
             "--unread and -g belong together", hint="-g GROUP --unread copies what the group has not consumed"
         )
     asked = {**scope.asked(), **period.asked(show.tz), **filters.asked()}
-    with show.output() as output:
+    with show.output("Copied") as output:
         how: Any = {**asdict(changes), "unread_by": group}
         work = Work(jobs=1, progress=progress).asked(output)
         target = broker.target(stores[-1])

@@ -74,7 +74,7 @@ def export(
     asked = {**scope.asked(), **period.asked(show.tz)}
     master = writing.master or (f"local[{work.jobs or '*'}]" if writing.engine == "spark" else None)
     how: Any = {**asdict(writing), "mode": mode, "since_last": since_last, "master": master}
-    with show.output() as output:
+    with show.output(None if plan or schema else "Exported") as output:
         if schema:
             return _list_columns(output, how)
         if plan:

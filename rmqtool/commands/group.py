@@ -39,6 +39,7 @@ def group(
     retry and its dead letters stay.
     """
     from rmqtool.api.group import group as act
+    from rmqtool.render.group import GROUPS
 
     choice = choose_store(words or [], takes_words=True)
     action, name = _wanted(choice.words)
@@ -48,7 +49,7 @@ def group(
         refuse_idle(f"group {action}", {"--conf": broker.conf}, "--set changes a setting of the group")
     if action == "delete" and not yes:
         raise Refused(f"this would delete {name} and its committed offsets", hint="run it again with --yes")
-    with show.output() as output:
+    with show.output(column.key for column in GROUPS) as output:
         _show(output, act(broker.place(choice.store), action, name, settings), action)
     return Exit.DONE
 

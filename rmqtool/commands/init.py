@@ -24,8 +24,8 @@ def init(
     """
     from rmqtool.api.init import init as make
 
-    made = make(store, version=broker.as_version, conf=broker.conf)
-    with show.output() as output:
+    with show.output(("store", "version")) as output:
+        made = make(store, version=broker.as_version, conf=broker.conf)
         lines = [f"{made.store} is a new store for RocketMQ {made.version}", f"Next: rmqtool info {quote(store)}"]
         output.single(made._asdict(), lines)
     return Exit.DONE

@@ -10,7 +10,7 @@ import inspect
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -348,11 +348,20 @@ class Show:
             quiet=self.quiet,
         )
 
-    def output(self) -> Output:
-        """Return the command's output; used as a context."""
+    def output(self, shape: str | Iterable[str] | None = None) -> Output:
+        """Return the command's output; used as a context.
+
+        A command that writes names the shape of its result, or its fields: a template with another name is refused
+        before anything is written.
+        """
         from rmqtool.render.output import Output
 
-        return Output(self.look())
+        output = Output(self.look())
+        if shape is not None and self.template is not None:
+            from rmqtool.api import shapes
+
+            output.expect(getattr(shapes, shape).__annotations__ if isinstance(shape, str) else shape)
+        return output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

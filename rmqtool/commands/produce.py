@@ -90,19 +90,19 @@ def produce(
 
     With --jsonl each line of standard input is an object with topic and body, and optionally bodyEncoding, tags, keys,
     properties, queueId, flag, delayLevel, deliverAt, shardingKey; the output of `cat --jsonl` is valid input. With
-    --csv the first line names such fields. Values in an object override the options, except --topic: all messages go to
-    that topic. produce only stores messages; `tick` delivers what is due.
+    --csv the first line names such fields. Values in an object override the options, except --topic. produce only
+    stores messages; `tick` delivers what is due.
     """
     from rmqtool.api.produce import Given, producing
+    from rmqtool.render.messages import STORED_FIELDS
 
     choice = choose_store(words or [], takes_words=True)
     how = {**asdict(sending), "topic": topic, "queue": queue, "group": group, "zone": show.tz, "obeys": True}
     how["retry_unknown"] = broker.retry_unknown
     how["keys"], how["properties"], files = how.pop("key"), how.pop("prop"), how.pop("file")
-    given = Given(choice.words, files or (), "jsonl" if show.jsonl else "csv" if show.csv else "bodies")
-    with show.output() as output:
-        bar = Work(progress=progress).bar(output)
-        with producing(broker.place(choice.store), given, bar, **how) as run:
+    with show.output(STORED_FIELDS) as output:
+        given = Given(choice.words, files or (), "jsonl" if show.jsonl else "csv" if show.csv else "bodies")
+        with producing(broker.place(choice.store), given, Work(progress=progress).bar(output), **how) as run:
             _show(output, run)
     return run.end()
 

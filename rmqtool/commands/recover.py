@@ -65,7 +65,7 @@ def _apply(path: str, to: str | None, broker: AsBroker, work: Work, show: Show) 
         raise UsageError(
             "--to and --apply exclude each other", hint="--to rehearses the broker, --apply uses rmqtool's own rules"
         )
-    with show.output() as output:
+    with show.output("Recovered") as output:
         done = mend(broker.store(path), progress=work.bar(output))
         output.single(done.shown, recovered_lines(output, done.shown, path))
     if done.missing is not None:

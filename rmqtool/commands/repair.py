@@ -81,7 +81,7 @@ def repair(
     choice = choose_store(words or [], takes_words=PARTS)
     how = {name: value for name, value in asdict(what).items() if name not in ("topic", "undo", "list_")}
     how |= {"parts": choice.words, "topics": what.topic, "zone": show.tz}
-    with show.output() as output:
+    with show.output("Plan") as output:
         done = repaired(broker.store(choice.store), Work(jobs=1, progress=progress).asked(output), **how)
         for note in done.plan.notes:
             output.note(note)

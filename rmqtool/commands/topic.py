@@ -41,7 +41,7 @@ def topic(
     refuse_idle("topic", {"--conf": broker.conf}, "leave it out: no setting moves config/topics.json")
     if action is Action.DELETE and not yes:
         raise Refused(f"this would delete {name} and its queues", hint="run it again with --yes")
-    with show.output() as output:
+    with show.output("Topic") as output:
         rows = act(broker.place(choice.store), action, name, queues=queues, perm=perm, attributes=attribute)
         screen = topic_screen(rows)
         for row in rows:

@@ -122,6 +122,11 @@ class Output:
         """Whether people read the result, so that text around it belongs on stdout."""
         return self.look.mode is Mode.HUMAN
 
+    def expect(self, fields: Iterable[str]) -> None:
+        """Refuse a template with a name that is not in ``fields``: for a command that writes, before it does."""
+        if self._template is not None:
+            self._template.check(tuple(fields))
+
     def rows(self, rows: Iterable[Row], fields: Collection[str], screen: Screen, limit: int | None = None) -> int:
         """Write a stream of mappings, at most ``limit``, and return how many.
 

@@ -56,6 +56,7 @@ ELSEWHERE = {
     "tls": "needs a live cluster",
     "retry-unknown": "needs a live cluster",
     "consume timeout": "needs a program that hangs",
+    "topic conf": "no setting moves the topics",
     "repair plan": "its effect is a refusal, if the plan is another one",
 }
 
@@ -224,6 +225,7 @@ VALUES: Mapping[str, Sequence[str]] = {
         "<{group}>",
         "<{messages}>",
         "<{messagesLost}>",
+        "<{version}>",
         "<{code}>",
         "<{name}>",
         "<{file}>",
