@@ -170,8 +170,20 @@ class ObjectReadableFile(ReadableFile):
         """Return where the zeros begin that fill the rest of the file; its size if it does not end with zeros."""
         if self._data_end is None:
             grows = parse_segment_name(self.path.rpartition("/")[2]) is not None
-            self._data_end = self._search_data_end() if grows and self._size > _WHOLE else self._size
+            self._data_end = self._known_data_end() if grows and self._size > _WHOLE else self._size
         return self._data_end
+
+    def _known_data_end(self) -> int:
+        """Return where the data ends. Each range of a segment opens it again, and the search is many requests."""
+        version = (self._object.metadata() or {}).get("ETag")
+        if version is None:
+            return self._search_data_end()
+        key = (self.shown, self._size, version)
+        if key not in _DATA_ENDS:
+            _DATA_ENDS[key] = self._search_data_end()
+            while len(_DATA_ENDS) > _MOST_KNOWN:
+                _DATA_ENDS.pop(next(iter(_DATA_ENDS)), None)
+        return _DATA_ENDS[key]
 
     def _search_data_end(self) -> int:
         low, high = 0, self._size
@@ -200,6 +212,11 @@ class ObjectReadableFile(ReadableFile):
             self._spans.clear()
         # Requests that are under way end by themselves; nothing on the server is held open.
         self._expected = Extent(0, 0)
+
+
+# Where the data of an object ends, by its address, size and version.
+_DATA_ENDS: dict[tuple[str, int, bytes], int] = {}
+_MOST_KNOWN = 4096
 
 
 def _open(address: Address) -> Any:

@@ -73,7 +73,8 @@ class Answers(BaseHTTPRequestHandler):
         span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         begin, end = (int(span[1]), min(int(span[2]) + 1, size)) if span else (0, size)
         self._counted(0 if head else end - begin)
-        more = {"Content-Range": f"bytes {begin}-{end - 1}/{size}"} if span else {}
+        more = {"ETag": f'"{path.stat().st_mtime_ns}"'}
+        more |= {"Content-Range": f"bytes {begin}-{end - 1}/{size}"} if span else {}
         self._head(206 if span else 200, end - begin, more)
         if head:
             return

@@ -71,7 +71,7 @@ QUESTIONS = (
     ("check", "--jsonl"),
     ("info", "--json"),
 )
-FURTHER = (("stat", "--json"), ("cat", "--count"), ("info", "queues"), ("info", "files"), ("recover", "--json"))
+FURTHER = (("stat", "--json"), ("cat", "--count"), ("info", "queues"), ("recover", "--json"))
 
 
 def comparable(words: tuple[str, ...], text: str) -> object:
@@ -230,3 +230,23 @@ def test_an_export_has_the_same_rows(
     here, far = (pq.read_table(tmp_path / where).drop_columns("broker") for where in ("here", "far"))
     assert far.equals(here)
     assert far.num_rows
+
+
+def test_the_end_of_a_segment_is_searched_once(
+    storage: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each range of a segment opens it again; another object of the same name and size is searched again."""
+    monkeypatch.setattr(objects, "_WHOLE", 1 << 20)
+    path = tmp_path / "00000000000000000000"
+    ends = []
+    for written in (1 << 20, 3 << 20):
+        path.write_bytes(random.Random(written).randbytes(written))
+        os.truncate(path, 5 << 20)
+        root = storage.upload(tmp_path, "again")
+        for requests in (None, 1):
+            storage.count()
+            with open_root(root) as files, files.open_read(path.name) as file:
+                (extent,) = file.iter_data()
+            assert requests is None or storage.count() <= requests
+            ends.append(extent.end >> 20)
+    assert ends == [1, 1, 3, 3]
