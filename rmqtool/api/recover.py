@@ -69,7 +69,7 @@ def foretell(store: Place, *, to: str | os.PathLike[str] | None = None) -> Foret
         notes = list(_iter_taken(opened, assumed(opened, outcome)))
         shown = cast("Rehearsed", {**outcome.as_json(), "holes": _holes(opened)})
         if to is not None:
-            _write(rehearsal, os.fspath(to))
+            _write(rehearsal, os.fspath(to), opened.root)
         return Foretold(opened.root, shown, notes, outcome.loses_nothing)
 
 
@@ -110,13 +110,15 @@ def _iter_taken(store: OpenStore, by_default: dict[str, object]) -> Iterator[str
         yield f"no file shows {name}: using {value}; to change it: --conf {name}=..."
 
 
-def _write(rehearsal: Rehearsal, target: str) -> None:
+def _write(rehearsal: Rehearsal, target: str, like: str) -> None:
+    """Write the store into a new directory, which appears whole or not at all."""
     from rmqtool.files.posix_write import PosixWritableFileSystem
-    from rmqtool.files.publish import new_directory
+    from rmqtool.files.publish import staged
 
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise Refused(f"{target} exists and is not empty", file=target, hint="name a new or empty directory")
-    with new_directory(target), PosixWritableFileSystem(target) as filesystem:
+    # How much it needs is only known when it is written: the holes of the store stay holes.
+    with staged(target, like, 0) as staging, PosixWritableFileSystem(staging.store) as filesystem:
         rehearsal.overlay.write_to(filesystem)
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.proof import crashes, faults, kills, mutants, sectors
+from tests.proof import crashes, faults, kills, mutants, recorded, sectors
 from tests.proof.campaign import Campaign
 from tests.proof.canaries import CANARIES, hunt
 from tests.proof.ledger import ROOT, Ledger
@@ -22,6 +22,7 @@ from tests.proof.table import table_of
 
 CAMPAIGNS: tuple[Campaign, ...] = (
     crashes.CAMPAIGN,
+    recorded.CAMPAIGN,
     faults.CAMPAIGN,
     kills.KILLS,
     kills.SIGNALS,

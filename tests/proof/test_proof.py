@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof import crashes, faults, kills, mutants, reader, sectors
+from tests.guards.test_untouched import WRITERS
+from tests.proof import crashes, faults, kills, mutants, reader, recorded, sectors
 from tests.proof.campaign import Campaign, Outcome
 from tests.proof.canaries import CANARIES, Canary, hunt
 from tests.proof.crash_lives import LIVES, Life
@@ -52,6 +53,14 @@ def test_a_broken_engine_is_noticed(canary: Canary) -> None:
 def test_many_power_cuts(life: type[Life], part: int) -> None:
     seeds = range(1000 + part * _SLOW_SEEDS, 1000 + (part + 1) * _SLOW_SEEDS)
     assert [failure for seed in seeds for failure in crashes.cut(life, seed).failures] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(recorded.missing() is not None, reason=str(recorded.missing()))
+def test_some_power_cuts_in_recorded_commands() -> None:
+    tried = [recorded.run(seed) for seed in range(4 * len(WRITERS))]
+    assert [failure for one in tried for failure in one.failures] == []
+    assert sum(one.states for one in tried) > 4 * len(WRITERS)
 
 
 @pytest.mark.slow
