@@ -29,7 +29,7 @@ from rmqtool.remoting.signature import SECURITY_TOKEN, sign
 CONNECT_TIMEOUT, TIMEOUT, IDLE = 3.0, 3.0, 120.0
 # How often requests without an answer are looked for.
 _SWEEP: Final = 0.1
-# Frames of one turn of the loop are given to the system together: at most so many bytes.
+# Frames of one turn of the loop are given to the system together: at most this number of bytes.
 _TOGETHER: Final = 64 << 10
 # Bytes that may wait in the socket.
 _BACKLOG: Final = 256 << 10

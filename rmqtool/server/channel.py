@@ -44,7 +44,7 @@ class Connection(StreamProtocol):
         self._out: list[bytes] = []
         self._peer = Peer(self, "", "", 0)
         self._serve: Callable[[Connection, RemotingCommand], None] = self._serve_first
-        # When the client left so many answers unread that nothing more is read from it; 0: it reads them.
+        # When the client left more answers unread than the limit, and nothing more is read from it; 0: it reads them.
         self.paused_since = 0.0
         # Those of the sender; no version is below 0.
         self._language: Language | None = None
