@@ -28,7 +28,6 @@ from rmqtool.formats.paths import ABORT
 from rmqtool.repairs.substitute import Damaged, substitute
 from rmqtool.server.channel import Connection
 from rmqtool.server.server import USUAL, Limits, Observer, Server
-from rmqtool.server.slaves import Slaves
 from rmqtool.server.sockets import Address, Sockets, bound
 from rmqtool.store.listing import beneath
 from rmqtool.store.open import Store
@@ -307,8 +306,7 @@ class Lifecycle:
                 factory = partial(Connection, server, table)
                 self._listening.append(await loop.create_server(factory, sock=found))
         if self._sockets.slaves is not None:
-            server.slaves = slaves = Slaves(self.store, loop, server.answer_replicated)
-            self._listening.append(await loop.create_server(slaves.link, sock=self._sockets.slaves))
+            self._listening.append(await loop.create_server(server.take_slaves().link, sock=self._sockets.slaves))
         self._clockwork.start()
         return server
 

@@ -450,6 +450,11 @@ class Server:
                 connection.answer(command, finish())
         return left
 
+    def take_slaves(self) -> Slaves:
+        """Take slaves from now on; messages of a SYNC_MASTER wait for them."""
+        self.slaves = Slaves(self._store, self.loop, self.answer_replicated)
+        return self.slaves
+
     def answer_replicated(self) -> None:
         """Answer the messages that enough slaves have now, or that waited for too long."""
         waiting, self._unreplicated = self._unreplicated, []
