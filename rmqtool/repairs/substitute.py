@@ -181,11 +181,16 @@ def _use_files(areas: Areas) -> bool:
     databases = store.listing.databases()
     if paths.CONSUME_QUEUE not in databases and not any(one.startswith(paths.CONFIG) for one in databases):
         return False
-    for name, value in read_texts(store, []).items():
-        config_text(overlay, name).write(encode_config(name, value, dialect_of(store.version.value)))
+    texts = read_texts(store, [])
     for file in store.listing.of_kind(FileKind.ROCKSDB):
         if overlay.exists(file.path):
             overlay.unlink(file.path)
+    for directory in databases:
+        # Readers of settings take a directory for a database.
+        if overlay.is_directory(directory) and not overlay.listdir(directory):
+            overlay.rmdir(directory)
+    for name, value in texts.items():
+        config_text(overlay, name).write(encode_config(name, value, dialect_of(store.version.value)))
     if not overlay.exists(ABORT):
         # Queues are made of the log, as after a crash.
         overlay.create(ABORT).close()
