@@ -28,6 +28,7 @@ from rmqtool.log.stream import Request
 # In seconds: how long a name server or a broker may be away, as it is while it is started again.
 PATIENCE: Final = 60.0
 _PAUSE: Final = 0.5
+LOSS: Final = 'option("failOnDataLoss", "false") continues with the messages that are left'
 
 Result = TypeVar("Result")
 
@@ -133,8 +134,11 @@ def find_loss(queue: MessageQueue, before: int, bounds: Bounds) -> StoreError | 
     if bounds.most < before:
         return StoreError(
             f"{name} was read up to offset {before}, and now ends at {bounds.most}: the topic was deleted and created "
-            "again, or its broker lost messages"
+            "again, or its broker lost messages",
+            hint=LOSS,
         )
     if bounds.least > before:
-        return StoreError(f"{name}: messages {before} to {bounds.least - 1} were deleted before they were read")
+        return StoreError(
+            f"{name}: messages {before} to {bounds.least - 1} were deleted before they were read", hint=LOSS
+        )
     return None

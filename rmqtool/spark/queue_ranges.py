@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rmqtool.client.offset_ranges import Bounds, iter_span, read_bounds, split_spans
+from rmqtool.client.offset_ranges import LOSS, Bounds, iter_span, read_bounds, split_spans
 from rmqtool.client.puller import Span
 from rmqtool.errors import NotFound, StoreError
 from rmqtool.exports.splits import bounded, spelled
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # Offsets of a queue that one task reads.
 _PER_TASK: Final = 500_000
-LOSS: Final = 'option("failOnDataLoss", "false") continues with the messages that are left'
 
 Queues = Mapping[MessageQueue, tuple[int, int]]
 

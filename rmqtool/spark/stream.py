@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rmqtool.client.offset_ranges import Bounds, find_loss
+from rmqtool.client.offset_ranges import LOSS, Bounds, find_loss
 from rmqtool.errors import StoreError
 from rmqtool.exports.choice import OnCorrupt
 from rmqtool.exports.splits import plan_source
@@ -41,7 +41,7 @@ from rmqtool.log.sources import (
     read_store_directories,
 )
 from rmqtool.spark.options import Options
-from rmqtool.spark.queue_ranges import LOSS, ClusterReading
+from rmqtool.spark.queue_ranges import ClusterReading
 from rmqtool.spark.reader import Split, read_split, splits_of
 from rmqtool.spark.schema import Column
 from rmqtool.spark.source import in_plain_words
@@ -268,7 +268,6 @@ class ClusterStreamReader(ClusterReading, DataSourceStreamReader, SupportsTrigge
         if lost is None:
             return before
         if self.following.fail_on_data_loss:
-            lost.hint = LOSS
             raise lost
         return min(max(before, bounds.least), bounds.most)
 
