@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 # The addresses that clients use by default.
 NAMES, BROKER = "127.0.0.1:9876", "127.0.0.1:10911"
-# The port that slaves use by default.
-SLAVES = 10912
 _FREE = "127.0.0.1:0"
 # A store in memory is small until it is used: files as they are made take their whole size.
 _SMALL = {
@@ -261,12 +259,13 @@ def _opened(place: Place | None, how: How) -> Iterator[tuple[Lifecycle, Served]]
     """Take the ports, then the store; give both back at the end."""
     from rmqtool.broker.accounts import Gate
     from rmqtool.server.lifecycle import Aside, Lifecycle
+    from rmqtool.server.slaves import PORT
     from rmqtool.server.sockets import listen, parse_listen
 
     _require_fitting(place, how)
     names = parse_listen(how.get("names") or NAMES, "--names", int(NAMES.rpartition(":")[2]))
     broker = parse_listen(how.get("listen") or BROKER, "--listen", int(BROKER.rpartition(":")[2]))
-    slaves = None if how.get("slaves") is None else parse_listen(how["slaves"] or "", "--slaves", SLAVES)
+    slaves = None if how.get("slaves") is None else parse_listen(how["slaves"] or "", "--slaves", PORT)
     allowed = _allowed(how)
     if "open" not in allowed:
         # Accounts do not protect the port of slaves.

@@ -18,6 +18,8 @@ from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
 from rmqtool.replica.chunks import Chunk, decode_last_report, encode_chunk
 
+# The port that slaves use by default. upstream: haListenPort
+PORT = 10912
 # Seconds, as upstream: haSendHeartbeatInterval and haHousekeepingInterval; and between two looks at both.
 _HEARTBEAT, _SILENCE, _LOOK = 5.0, 20.0, 1.0
 # haTransferBatchSize; and the chunks that are sent to one slave before others get their turn.
