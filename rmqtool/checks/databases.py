@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import layouts, paths, rocksdb_rows
+from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.dispatch import tags_code
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
@@ -20,7 +22,14 @@ from rmqtool.formats.rocksdb_rows import QueueRowKey
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.log.end import read_record
 from rmqtool.store.listing import QueueId
-from rmqtool.store.rocksdb import Database, has_rows, open_database
+from rmqtool.store.rocksdb import (
+    Database,
+    has_database_queues,
+    has_rows,
+    iter_queue_rows,
+    open_database,
+    read_bounds,
+)
 
 if TYPE_CHECKING:
     from rmqtool.audit.reports import Queue, Sequence
@@ -67,6 +76,17 @@ def _check_database(
                 bad += 1
                 if bad <= _NAMED:
                     yield new_finding("RX-ROW", f"{family}: {text}", Place(directory), key=key.hex())
+
+
+def read_fillers(case: Case) -> set[tuple[QueueId, int]]:
+    """Return the places in queues in RocksDB whose messages were left out on purpose."""
+    found: set[tuple[QueueId, int]] = set()
+    if has_database_queues(case.store):
+        with suppress(OptionalMissing, ReadFailed), open_database(case.store, paths.CONSUME_QUEUE) as database:
+            for queue in read_bounds(database):
+                rows = iter_queue_rows(database, queue)
+                found.update((queue, row.queue_offset) for row in rows if row.value.size == FILLER_SIZE)
+    return found
 
 
 @dataclass
@@ -147,7 +167,7 @@ def _end_of_queue(case: Case, rows: _Rows | None, sequences: dict[Queue, Sequenc
 def _row_fault(case: Case, key: QueueRowKey, value: layouts.RocksDBQueueValue) -> str | None:
     """Return the fault of a queue row whose message should be in the log."""
     place = value.physical_offset
-    if place < case.log.min_offset or case.explains(place) is not None:
+    if place < case.log.min_offset or case.explains(place) is not None or value.size == FILLER_SIZE:
         return None
     if place >= case.end.physical_offset:
         return None if case.live else f"row {key.queue_offset} points to {place}, past the end of the log"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.checks.case import Case, Walk
+from rmqtool.checks.databases import read_fillers
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import consume_queue, layouts, paths
@@ -198,6 +199,8 @@ class QueueJudge:
         self.batch_apart: list[BatchApart] = []
         self._sizes = usual_size(segment for queue in case.queues.values() for segment in queue)
         self._accounted: set[QueuePlace] = set()
+        # The rows of fillers in RocksDB, once they were needed.
+        self._fillers: set[tuple[QueueId, int]] | None = None
         self._unclaimed: dict[QueueId, Unclaimed] = {}
         self._walk = Walk(0, 0)
         self._looks_left = _LOOKS
@@ -585,7 +588,7 @@ class QueueJudge:
             left_places = (QueuePlace(*jump.queue, at) for at in left_out)
             if 0 < len(left_out) <= _LOOKED_FOR and all(place in self._accounted for place in left_places):
                 continue
-            if self._is_left_free(jump):
+            if self._is_left_free(jump) or self._is_left_free_in_rows(jump):
                 continue
             text = f"the queue offset is {jump.offset}, but the record before it in this queue has {jump.before}"
             place = self.case.place(jump.at)._replace(topic=jump.queue[0], queue_id=jump.queue[1])
@@ -602,6 +605,13 @@ class QueueJudge:
         queue = ConsumeQueueFiles(QueueId(*jump.queue), segments)
         units = [unit for _, unit in queue.iter_units(jump.before + 1, min(jump.offset, jump.before + 1 + _LOOKED_FOR))]
         return bool(units) and all(is_filler(unit) for unit in units)
+
+    def _is_left_free_in_rows(self, jump: Jump) -> bool:
+        """Return whether the queue is in RocksDB, and has rows of fillers for the offsets between two records."""
+        wanted = range(jump.before + 1, min(jump.offset, jump.before + 1 + _LOOKED_FOR))
+        if self._fillers is None:
+            self._fillers = read_fillers(self.case)
+        return bool(wanted) and all((QueueId(*jump.queue), at) in self._fillers for at in wanted)
 
     def _before(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
         queues = [queue for queue, found in unclaimed.items() if found.before]

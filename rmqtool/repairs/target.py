@@ -37,6 +37,7 @@ class Target:
         self.files = PosixWritableFileSystem(root)
         config = as_new_store(like, root)
         self.version = config.version
+        self._is_in_rocksdb = config.store_type != "default"
         self._segment_size = config.mapped_file_size_commit_log
         begin = max(-(-_FILLED // self._segment_size), 1 + _EMPTY_SEGMENTS) * self._segment_size
         self._gap = MeantGap(widest_gap, begin - self._segment_size)
@@ -120,4 +121,17 @@ class Target:
     def write_configs(self, texts: Mapping[str, object]) -> None:
         """Write configuration files."""
         for name, value in texts.items():
+            if self._is_in_rocksdb:
+                _count_as_changed(value)
             config_text(self.files, name).write(encode_config(name, value, dialect_of(self.version.value)))
+
+
+def _count_as_changed(value: object) -> None:
+    """Give a table that was never counted the first version.
+
+    upstream: RocksDBConsumerOffsetManager.merge takes a table from its file into a new database, whose version is 0,
+    only if the file has a later one.
+    """
+    version = value.get("dataVersion") if isinstance(value, dict) else None
+    if isinstance(version, dict) and not version.get("counter"):
+        version["counter"] = 1

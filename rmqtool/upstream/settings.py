@@ -111,7 +111,7 @@ _SLOTS = "maxHashSlotNum"
 _ENTRIES = "maxIndexNum"
 _LOG_PATHS = "storePathCommitLog"
 _OF_FILES = (_LOG_SIZE, _QUEUE_SIZE, _SLOTS, _ENTRIES, "mappedFileSizeConsumeQueueExt", "messageDelayLevel")
-_OF_FILES_5 = ("mapperFileSizeBatchConsumeQueue",)
+_OF_FILES_5 = ("mapperFileSizeBatchConsumeQueue", "storeType", "rocksdbCQDoubleWriteEnable")
 _DISPATCHES = ("messageIndexEnable", "enableMultiDispatch", "enableLmq")
 
 

@@ -21,8 +21,8 @@ from tests.support.stores import FIXTURES, STORES, truth
 
 pytestmark = pytest.mark.conformance
 READ_BY = {"49": (Version.V4_9, "4.9.8"), "53": (Version.V5_3, "5.3.3"), "54": (Version.V5_4, "5.4.0")}
-# Only their own brokers may write them; and logs in places that the oracle is told otherwise.
-LEFT_OUT = ("49-dledger", "53-rocksdb", "54-rocksone", "54-combine", "49-multidir", "53-multidir")
+# Only its own group may write it; and logs in places that the oracle is told otherwise.
+LEFT_OUT = ("49-dledger", "49-multidir", "53-multidir")
 # Messages to these get there on ways of their own.
 SPECIAL = (SCHEDULE_TOPIC, TIMER_TOPIC)
 

@@ -19,6 +19,7 @@ from rmqtool.engine.row_queues import QueueRows
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import layouts, rocksdb_rows
+from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.layouts import ConsumeQueueUnit, RocksDBQueueValue
 from rmqtool.formats.paths import CONSUME_QUEUE
 from rmqtool.formats.rocksdb_rows import BoundRowKey, QueueRowKey
@@ -142,6 +143,8 @@ class RowQueuesCheck:
             return
         damage = self._log.damage
         is_kept = place < self._log.log.min_offset or damage.covers(place) or damage.find_bridge(place) is not None
+        # A row of a message that a copy has left out.
+        is_kept |= value.size == FILLER_SIZE
         if is_kept and place < log_end:
             if queue_offset >= queue.last:
                 queue.last, queue.last_place = queue_offset, place
