@@ -61,22 +61,24 @@ def java(version: str, home: Path, program: str, *words: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def cluster(version: str, directory: Path) -> Iterator[Path]:
-    """Start a name server and a broker; give the broker's store."""
+def cluster(
+    version: str, directory: Path, running: list[subprocess.Popen[bytes]] | None = None, more: str = ""
+) -> Iterator[Path]:
+    """Start a name server and a broker; give the broker's store. ``running`` gets both processes."""
+    running = [] if running is None else running
     home, store = directory / "home", directory / "store"
     (home / "conf").mkdir(parents=True)
     for name in ("namesrv", "broker", "tools"):
         # 4.9 starts only with these.
         shutil.copy(prepare(version) / "logback.xml", home / "conf" / f"logback_{name}.xml")
     conf = directory / "broker.conf"
-    conf.write_text(f"{SETTINGS}storePathRootDir={store}\nstorePathCommitLog={store}/commitlog\n")
+    conf.write_text(f"{SETTINGS}{more}storePathRootDir={store}\nstorePathCommitLog={store}/commitlog\n")
     names_conf = directory / "names.conf"
     names_conf.write_text("listenPort=9876\n")
     programs = (
         java(version, home, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(names_conf)),
         java(version, home, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf)),
     )
-    running = []
     with (directory / "out").open("wb") as out:
         try:
             for program in programs:
