@@ -137,6 +137,7 @@ class _Send:
         "message",
         "pause",
         "started",
+        "unknown",
     )
 
     def __init__(self, message: NewMessage, keys: list[str], code: int, body: bytes, fields: dict[str, str]) -> None:
@@ -146,6 +147,8 @@ class _Send:
         self.pause = _PAUSE
         self.deadline = self.started = 0.0
         self.left = 0
+        # What to say at the end, once an answer was lost: a later try does not tell about the earlier one.
+        self.unknown: SendUnknown | None = None
 
 
 _short = {name: field.short for name, field in SendMessage.fields.items() if field.short}
@@ -167,6 +170,8 @@ class Producer:
             LeastLatency(start, _RULES, self._clock) if self.settings.latency_aware else RoundRobin(start)
         )
         self._headers: dict[tuple[MessageQueue, int], dict[str, str]] = {}
+        # The topics, and queues wanted of them, for which there was a place once.
+        self._placed: set[tuple[str, int]] = set()
         self._under_way: set[_Send] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -181,7 +186,8 @@ class Producer:
         """Send a message; the future has where it is stored.
 
         Raises UsageError for a message that no client may send. The future raises SendUnknown where no answer came;
-        RequestRefused with the broker's remark; NotSent where no byte left; NotFound where there is no such topic.
+        RequestRefused with the broker's remark; NotSent where no byte left; NotFound where there is no such topic: at
+        once, or after the timeout if there was one before.
         """
         return self._start(self._prepared(message)).future
 
@@ -278,7 +284,7 @@ class Producer:
                 await asyncio.sleep(pause)
             route = await self._cluster.routes.find(send.message.topic, creates=True)
         except RmqtoolError as error:
-            self._fail(send, error)
+            self._miss(send, error)
             return
         self._try(send, route)
 
@@ -286,7 +292,7 @@ class Producer:
         try:
             queue, address = self._place(send, route)
         except RmqtoolError as error:
-            self._fail(send, error)
+            self._miss(send, error)
             return
         connection = self._cluster.connection_now(address)
         if connection is None:
@@ -333,6 +339,7 @@ class Producer:
             raise RemoteError(
                 f"broker {queue.broker_name} of topic {route.topic} has no master", hint="try again later"
             )
+        self._placed.add((route.topic, wanted))
         return queue, self._cluster.address_to_send(address)
 
     def _header(self, send: _Send, queue: MessageQueue) -> dict[str, str]:
@@ -376,17 +383,34 @@ class Producer:
             if isinstance(outcome, AnswerLost):
                 again = self.settings.retry_unknown and send.left > 0
                 send.left -= 1
-                outcome = SendUnknown(
+                outcome = send.unknown = SendUnknown(
                     f"{outcome.message}; the message {send.keys[0]} is stored once, or not at all", send.keys[0]
                 )
         send.last_broker = queue.broker_name
+        if again:
+            self._try_later(send, outcome)
+        else:
+            self._fail(send, outcome)
+
+    def _miss(self, send: _Send, error: RmqtoolError) -> None:
+        """Go on where a message has no place: it comes back where there was one before.
+
+        A name server forgets a broker that goes away, and then the topics that only this one had.
+        """
+        if (send.message.topic, send.message.queue_id) in self._placed:
+            self._try_later(send, error)
+        else:
+            self._fail(send, error)
+
+    def _try_later(self, send: _Send, error: RmqtoolError) -> None:
+        """Try again after a pause; without the time for it the error is the end."""
         left = send.deadline - self._loop.time()
-        if again and left > send.pause and not self._cluster.is_closed:
+        if left > send.pause and not self._cluster.is_closed:
             self._cluster.routes.forget(send.message.topic)
             self._later(self._find_and_try(send, send.pause))
             send.pause = min(2 * send.pause, _LONGEST_PAUSE)
         else:
-            self._fail(send, outcome)
+            self._fail(send, error)
 
     def _report(self, broker: str, took: int, *, failed: bool = False, reachable: bool = True) -> None:
         if isinstance(self._choice, LeastLatency):
@@ -415,7 +439,7 @@ class Producer:
     @staticmethod
     def _fail(send: _Send, error: RmqtoolError) -> None:
         if not send.future.done():
-            send.future.set_exception(error)
+            send.future.set_exception(send.unknown or error)
 
 
 _CODES: Final = frozenset(int(code) for code in ResponseCode)

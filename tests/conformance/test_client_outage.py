@@ -32,8 +32,8 @@ def test_what_was_said_of_each_message_is_right(
     seen = json.loads(out.read_text())
     said, there = seen["said"], seen["there"]
     assert sum(map(len, said.values())) == count
-    # While its only broker is away, a name server forgets the topic, and sends fail at once: they are "not stored".
-    assert len(said["stored"]) > count // (2 * (kills + 1))
+    # Only a window of sends can be unknown after a kill; the others wait for the broker, which is started at once.
+    assert len(said["stored"]) > count // 2
     assert [key for key in said["stored"] if there.get(key) != 1] == []
     assert [key for key in said["unknown"] if there.get(key, 0) > 1] == []
     assert [key for key in said["not stored"] if key in there] == []

@@ -201,6 +201,82 @@ def test_a_message_waits_for_a_broker_that_comes_back_in_time() -> None:
     run(test())
 
 
+def forgotten(request: RemotingCommand) -> RemotingCommand:
+    """Answer as a name server does while the only broker of the topic is away."""
+    return reply(request, 17, remark="No topic route info in name server for the topic: T")
+
+
+def test_a_topic_that_the_name_server_forgets_is_waited_for() -> None:
+    async def test() -> None:
+        async with playing({}, {SEND: in_turn(hang_up, stored_at())}) as peers, cluster_of(peers[0]) as cluster:
+            route(peers)
+            back = peers[0].plays[ROUTE]
+            producer = Producer(cluster, ProducerSettings(timeout=10))
+            with pytest.raises(SendUnknown):
+                await producer.send(message())
+            cluster.routes.forget("T")
+            peers[0].plays[ROUTE] = forgotten
+            waiting = producer.begin(message())
+            await asyncio.sleep(0.2)
+            assert not waiting.done(), "a message that was not sent is tried until the timeout"
+            second = producer.begin(message())
+            await asyncio.sleep(0.2)
+            assert not second.done(), "the route is gone from the cache, and the topic is still known"
+            peers[0].plays[ROUTE] = back
+            assert [(await one).status for one in (waiting, second)] == ["PUT_OK", "PUT_OK"]
+            assert len(peers[1].asked(SEND)) == 3
+
+    run(test())
+
+
+def test_a_topic_whose_master_is_away_is_waited_for() -> None:
+    async def test() -> None:
+        async with playing({}, {SEND: stored_at()}) as peers, cluster_of(peers[0]) as cluster:
+            route(peers)
+            back = peers[0].plays[ROUTE]
+            producer = Producer(cluster, ProducerSettings(timeout=10))
+            await producer.send(message())
+            cluster.routes.forget("T")
+            peers[0].plays[ROUTE] = routes_to({"broker-a": {1: peers[1].address}})
+            waiting = producer.begin(message())
+            await asyncio.sleep(0.2)
+            assert not waiting.done(), "a slave is left, and masters come back"
+            peers[0].plays[ROUTE] = back
+            assert (await waiting).status == "PUT_OK"
+
+    run(test())
+
+
+def test_a_topic_that_stays_away_is_not_there_after_the_timeout() -> None:
+    async def test() -> None:
+        async with playing({}, {SEND: stored_at()}) as peers, cluster_of(peers[0]) as cluster:
+            route(peers)
+            producer = Producer(cluster, ProducerSettings(timeout=0.3))
+            await producer.send(message())
+            cluster.routes.forget("T")
+            peers[0].plays[ROUTE] = forgotten
+            started = asyncio.get_running_loop().time()
+            with pytest.raises(NotFound, match="no topic T"):
+                await producer.send(message())
+            assert asyncio.get_running_loop().time() - started > 0.1
+            peers[0].plays[ROUTE] = routes_to({"broker-a": {0: peers[1].address}})
+            with pytest.raises(NotFound, match="T has no queue 7"):
+                await producer.send(message(queue_id=7))
+            assert len(peers[1].asked(SEND)) == 1
+
+    run(test())
+
+
+def test_a_topic_that_was_never_there_is_refused_at_once() -> None:
+    async def test() -> None:
+        async with playing({ROUTE: forgotten}) as peers, cluster_of(peers[0]) as cluster:
+            with pytest.raises(NotFound, match="no topic T"):
+                await asyncio.wait_for(Producer(cluster, ProducerSettings(timeout=30)).send(message()), 5)
+            assert len(peers[0].asked(ROUTE)) == 2, "the topic, and the one that new ones are made like"
+
+    run(test())
+
+
 def test_what_was_never_sent_is_said_to_be_not_sent() -> None:
     async def test() -> None:
         async with playing({}, {}) as peers, cluster_of(peers[0]) as cluster:
@@ -236,6 +312,22 @@ def test_an_answer_that_is_lost_is_sent_again_where_that_is_wanted_with_the_same
             keys = {decode_properties(one.ext["i"].encode())["UNIQ_KEY"] for one in peers[0].asked(SEND)}
             assert len(peers[0].asked(SEND)) == 2
             assert keys == {result.msg_id}
+
+    run(test())
+
+
+@pytest.mark.parametrize("then", [hang_up, says(13, "bad"), None])
+def test_what_was_unknown_once_stays_unknown(then: Play | None) -> None:
+    async def test() -> None:
+        async with playing({}, {SEND: in_turn(hang_up, then or hang_up)}) as peers, cluster_of(peers[0]) as cluster:
+            route(peers)
+            sending = Producer(cluster, ProducerSettings(timeout=0.5, retry_unknown=True)).begin(message())
+            if then is None:
+                await asyncio.sleep(0)
+                peers[0].plays[ROUTE] = in_turn(peers[0].plays[ROUTE], forgotten)
+            with pytest.raises(SendUnknown, match="is stored"):
+                await sending
+            assert len(peers[1].asked(SEND)) == {None: 1, hang_up: 3}.get(then, 2)
 
     run(test())
 
