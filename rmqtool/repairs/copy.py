@@ -35,7 +35,6 @@ from rmqtool.repairs.carried import Carrying, carry, carry_services, groups_of, 
 from rmqtool.repairs.target import Target
 from rmqtool.store.open import Store, unread_finding
 from rmqtool.store.queues import simple_queues
-from rmqtool.upstream.settings import with_found_settings
 
 if TYPE_CHECKING:
     from rmqtool.log.ownership import Belonging
@@ -319,7 +318,7 @@ def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) ->
         require_outside(path, [place for reading in readings for place in reading.places()])
     with staged(request.target, first.root, sum(_size(reading) for reading in readings)) as staging:
         with (
-            Target(staging.store, with_found_settings(first.config, first.listing), batch_topics, widest) as target,
+            Target(staging.store, first.config, batch_topics, widest, first.listing) as target,
             closing(_Copying(readings, target, staging, request, numbering)) as copying,
         ):
             copying.notes += _unknown(request.purged, readings)

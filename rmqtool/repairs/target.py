@@ -16,10 +16,11 @@ from rmqtool.formats.checkpoints import PAGE_SIZE, decode_checkpoint, encode_che
 from rmqtool.formats.commit_log import encode_blank
 from rmqtool.formats.config_files import dialect_of, encode_config
 from rmqtool.store.config_files import config_text
-from rmqtool.upstream.settings import as_new_store
+from rmqtool.upstream.settings import as_new_store, with_found_settings
 
 if TYPE_CHECKING:
     from rmqtool.log.transfer import Moved, SourceMove
+    from rmqtool.store.listing import StoreListing
 
 # Fillers of queues claim to point to the first 2 GiB of the log. If the log begins after that, they mean removed
 # messages, as intended. In a log that begins at 0 a broker takes them for messages, and skips real ones.
@@ -33,9 +34,17 @@ _SYNC_BYTES = 256 << 20
 class Target:
     """A new store that grows by whole records."""
 
-    def __init__(self, root: str, like: StoreConfig, batch_topics: frozenset[str], widest_gap: int) -> None:
+    def __init__(
+        self,
+        root: str,
+        like: StoreConfig,
+        batch_topics: frozenset[str],
+        widest_gap: int,
+        listing: StoreListing | None = None,
+    ) -> None:
+        """Create the store, with the settings ``like`` and what the files in a ``listing`` show beside them."""
         self.files = PosixWritableFileSystem(root)
-        config = as_new_store(like, root)
+        config = as_new_store(like if listing is None else with_found_settings(like, listing), root)
         self.version = config.version
         self._is_in_rocksdb = config.store_type != "default"
         self._segment_size = config.mapped_file_size_commit_log
