@@ -18,6 +18,7 @@ QUARANTINE = "RMQTOOL_QUARANTINE"
 QUARANTINE_TOPIC = QUARANTINE.encode("ascii")
 # Every broker accepts a message of this size under any settings. Longer damage gets several bridges.
 LARGEST_SIZE = 4 << 20
+START_SIZE = layouts.RECORD_START.size
 _LENGTHS = 3  # Bytes of two length fields: 1 of the topic, 2 of the properties
 
 
@@ -85,6 +86,16 @@ def is_bridge(message: Message) -> bool:
     """Return whether a record is a bridge. The topic alone does not tell: a user can send messages to it."""
     rolled_back = transaction_type(message.sys_flag) is TransactionType.ROLLBACK
     return rolled_back and message.raw_topic == QUARANTINE_TOPIC
+
+
+def find_last_start(data: bytes) -> int | None:
+    """Return where the last record in ``data`` may begin that a bridge can be; None without one.
+
+    A bridge's body is zeros: before any place in it, the nearest magic is its own.
+    """
+    field = layouts.RECORD_START.field("magic")
+    found = data.rfind(MESSAGE_MAGIC_V1.to_bytes(field.size, "big"), field.offset)
+    return None if found < 0 else found - field.offset
 
 
 def bridge_sizes(size: int, least: int) -> list[int]:

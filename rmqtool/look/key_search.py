@@ -19,6 +19,7 @@ from rmqtool.files.filesystem import ReadableFile
 from rmqtool.filters.wanted import Wanted
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import index, layouts, paths, rocksdb_rows
+from rmqtool.formats.bridges import is_bridge
 from rmqtool.formats.codes import TransactionType, transaction_type
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import iter_index_texts
@@ -30,7 +31,7 @@ from rmqtool.formats.property_names import REAL_TOPIC, RETRY_TOPIC
 from rmqtool.formats.rocksdb_rows import IndexRowKey
 from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.log.end import read_record
-from rmqtool.look.place_search import Hint, LogSearch
+from rmqtool.look.place_search import Hint, LogSearch, find_bridge
 from rmqtool.look.question import QuestionKind
 from rmqtool.look.topic_names import find_topics
 from rmqtool.store.index_files import (
@@ -243,6 +244,8 @@ class KeySearch:
     elsewhere: Counter[str] = field(default_factory=Counter)
     other_times: list[int] = field(default_factory=list)
     near: set[str] = field(default_factory=set)
+    # Where a repair covered a message that the index has for the key.
+    bridged: set[int] = field(default_factory=set)
 
     def run(self) -> None:
         topics = find_topics(self.store, self.wanted.topics)
@@ -288,9 +291,8 @@ class KeySearch:
         for file in reversed(indexes.files):
             for number, entry in indexes.iter_hits(file, hashed):
                 message = read_record(self.store.commit_log, entry.phy_offset)
-                if message is None:
-                    if entry.phy_offset >= self.store.commit_log.min_offset:
-                        self._complain_of_entry(indexes, file, number, entry.phy_offset)
+                if message is None or is_bridge(message):
+                    self._note_lost(indexes, file, number, entry.phy_offset)
                     continue
                 if not self._is_named_by(message):
                     self._count_collision(indexes, file, number, message, hashed)
@@ -325,6 +327,19 @@ class KeySearch:
                 self.found.add(message.physical_offset)
                 yield message
 
+    def _note_lost(self, indexes: Indexes, file: OpenIndex, number: int, phy_offset: int) -> None:
+        """Note an entry whose message is not there: a repair gave it up, or else the entry is wrong.
+
+        A broker's clients drop a placeholder, because it does not have the key.
+        """
+        log = self.store.commit_log
+        if phy_offset < log.min_offset:
+            return
+        if find_bridge(log, phy_offset) is None:
+            self._complain_of_entry(indexes, file, number, phy_offset)
+        else:
+            self.bridged.add(phy_offset)
+
     def _complain_of_entry(self, indexes: Indexes, file: OpenIndex, number: int, phy_offset: int) -> None:
         place = index.entry_offset(file.opened.geometry.slots, number)
         ahead = phy_offset >= self.store.commit_log.end_offset
@@ -358,7 +373,7 @@ class KeySearch:
                 continue
             if not (self.as_broker and self._is_cut):
                 self._search(start, header.begin_phy_offset, known)
-            last = read_record(log, header.end_phy_offset)
+            last = read_record(log, header.end_phy_offset) or find_bridge(log, header.end_phy_offset)
             if last is None and header.end_phy_offset >= log.min_offset:
                 text = f"{file.path} ends with the message at {header.end_phy_offset}, where there is no whole message"
                 indexes.complain("IX-AHEAD", file.path, text, 0)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 # Messages of an answer that are compared with their queues.
 _COMPARED = 100
+# Places of lost messages that an answer names at most.
+_LOST_NAMED = 3
 # Queues that an answer names at most.
 _NAMED = 16
 
@@ -236,6 +238,8 @@ class Lookup:
         if search.elsewhere:
             topics = ", ".join(f"{topic} ({count})" for topic, count in search.elsewhere.most_common(3))
             answer.reasons.append(f"it is in other topics or queues: {topics}")
+        for place in sorted(search.bridged)[:_LOST_NAMED]:
+            answer.reasons.append(f"the index has this key at {place}; {LOST_UNDER_BRIDGE}")
         if search.other_times:
             first, last = time_words(min(search.other_times)), time_words(max(search.other_times))
             answer.reasons.append(f"it was stored at other times: {first} to {last}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.findings import Finding, Severity, addressed, new_finding
-from rmqtool.formats.bridges import is_bridge
+from rmqtool.formats.bridges import LARGEST_SIZE, START_SIZE, find_last_start, is_bridge
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, Nothing
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, queue_entries
@@ -28,7 +28,7 @@ from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store, unread_finding
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.store.rocksdb import has_database_queues, open_database, read_queue_row
-from rmqtool.store.segments import Segment
+from rmqtool.store.segments import Segment, SegmentQueue
 
 if TYPE_CHECKING:
     from rmqtool.log.ranges import Effort, Plan
@@ -308,6 +308,19 @@ _NEAR_WALKED = 8 << 20
 
 
 LOST_UNDER_BRIDGE = "the message there was damaged: a repair wrote a placeholder over it, and it is lost"
+
+
+def find_bridge(log: SegmentQueue, physical_offset: int) -> Message | None:
+    """Return the placeholder that covers an offset: it may replace several records, and the offset be within it."""
+    segment = log.find(physical_offset)
+    if segment is None:
+        return None
+    start = max(segment.base_offset, physical_offset - LARGEST_SIZE)
+    before = find_last_start(log.read(start, physical_offset - start + START_SIZE))
+    record = None if before is None else read_record(log, start + before)
+    if record is None or not is_bridge(record):
+        return None
+    return record if physical_offset < record.physical_offset + record.total_size else None
 
 
 class PlaceAnswer(NamedTuple):

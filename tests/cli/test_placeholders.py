@@ -82,6 +82,34 @@ def test_a_lost_message_is_not_found_and_the_reason_is_told(what: str, mended: P
     assert json_of(type_words(["query", str(mended), f"@{AT}", "-t", TOPIC, "--json"]))["messages"][0]["topic"] == TOPIC
 
 
+@pytest.mark.parametrize("kind", ["uniqKey", "key"])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_an_entry_of_a_lost_message_is_not_wrong_for_query_as_for_check(
+    kind: str, lost: int, writable_store, store
+) -> None:
+    """The keys of the lost messages are asked for: the placeholder begins at the first, and covers the second too."""
+    whole = store("recovery-5.3.3/base-A")
+    lines = map(json.loads, type_words(["cat", str(whole), "--jsonl"]).out.splitlines())
+    messages = [line for line in lines if line["commitLogOffset"] >= AT][:lost]
+    root = writable_store("recovery-5.3.3/base-A")
+    log = root / "commitlog/00000000000000000000"
+    data = bytearray(log.read_bytes())
+    for message in messages:
+        data[message["commitLogOffset"] + 4] ^= 1  # the magic
+    log.write_bytes(data)
+    assert type_words(["repair", str(root), "--apply", "--allow", "primary"]).status == 0
+    checked = type_words(["check", str(root)])
+    assert (checked.status, "IX-" in checked.out) == (0, False)
+    for message in messages:
+        key = message["uniqKey"]
+        (found,) = json_of(type_words(["query", str(whole), key, "--kind", kind, "--json"]))["messages"]
+        assert found["commitLogOffset"] == message["commitLogOffset"]
+        asked = type_words(["query", str(root), key, "--kind", kind])
+        assert (asked.status, "IX-" in asked.out) == (1, False)
+        told = f"The index has this key at {message['commitLogOffset']}; the message there was damaged: a repair wrote"
+        assert told in " ".join(asked.out.split())
+
+
 def test_columns_and_records_agree_on_what_is_a_placeholder(mended: Path) -> None:
     from rmqtool.columns.records import are_bridges, decode_records
     from rmqtool.columns.starts import record_starts
