@@ -1,4 +1,4 @@
-"""The error tree: what stops a command. An exit status belongs to a class, and no error chooses another.
+"""The error tree: what stops a command. An exit status belongs to a class; of several, ``worst`` chooses one.
 
 Damage in a store is not an error but a value: see ``findings``.
 """

@@ -26,7 +26,7 @@ from rmqtool.formats.layouts import IndexHeader
 from rmqtool.log.read import Buffers
 from rmqtool.store.index_files import Geometry
 
-# The dtypes of index entries and of slots.
+# As numpy types: the entries and slots of a file are compared as arrays.
 ENTRY = np.dtype(layouts.INDEX_ENTRY.dtype())
 SLOT = np.dtype(layouts.INDEX_SLOT.dtype())
 
@@ -454,8 +454,8 @@ class IndexComparison:
             return
         self._check_found(found, batch, np.concatenate((due, tags)))
         self._check_due(batch, batch.keys, due, found)
-        # Only 5.4 indexes tags, and a store may have been written by 5.4 for a while: all tags between two tags must be
-        # there.
+        # Brokers from 5.4 on index tags, older ones do not, and a store may have been written by both. So entries of
+        # tags are due from the first to the last record of this batch that has one.
         tagged = np.flatnonzero(_is_in(tags, found.codes))
         if len(tagged):
             self._open_end = False

@@ -1,4 +1,7 @@
-"""Compares the entries of queues on disk with the ones that the records of a batch are due."""
+"""Compares the entries of queues on disk with the ones that the records of a batch are due.
+
+The results are differences. Whether the record or the entry is wrong is decided in ``checks.queues``.
+"""
 
 from __future__ import annotations
 

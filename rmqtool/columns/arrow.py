@@ -1,6 +1,6 @@
 """Arrow, loaded at its first use: with the kernel many commands do not need it, and loading takes longer than they do.
 
-A module that may run without Arrow imports it so::
+A module that may run without Arrow imports it like this::
 
     if TYPE_CHECKING:
         import pyarrow as pa

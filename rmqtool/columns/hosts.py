@@ -54,6 +54,7 @@ def coded_hosts(records: Records, which: Which) -> Coded:
 
 
 def _format(value: bytes) -> str:
+    """Return ``ip:port`` of a row: the address, padded to 16 bytes if any is IPv6, the port (4), 1 for IPv6 (1)."""
     address, is_v6 = value[: -layouts.INT.size - 1], value[-1]
     (port,) = layouts.INT.unpack_from(value, len(address))
     return format_host(address[: IPV6_LENGTH if is_v6 else IPV4_LENGTH], port)

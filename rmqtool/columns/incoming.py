@@ -52,7 +52,7 @@ _BLOCK = 1 << 20
 _DEEPEST = 1000
 # Distinct names of properties in all input: the set of names that a message has is a number of 64 bits.
 _MOST_NAMES = 50
-# After this number of declined pieces in a row the rest is not tried: the input is not plain.
+# After this number of declined pieces in a row the rest is not tried: it would be declined too.
 _PATIENCE = 3
 # Marks the place of a value in a template, which is cut there. No block of properties has two separators in a row.
 _MARK = 2 * PROPERTY_SEPARATOR
@@ -324,7 +324,11 @@ class IncomingLines:
         return pj.read_json(pa.BufferReader(data), reading, parsing).combine_chunks()
 
     def _columns_of(self, table: pa.Table) -> Incoming | None:
-        """Return the messages of a table, or None if one of them is not plain."""
+        """Return the messages of a table, or None if the lines must be read one by one.
+
+        That is so if a line has a member that only the line reader knows (``_LATER``), a number that is not a Java
+        ``int``, a body that cannot be decoded, or no topic or another one.
+        """
         count, defaults = table.num_rows, self._defaults.members
         columns = {name: _chunk(table, name) for name in table.column_names}
         if any(name in columns and columns[name].null_count < count for name in _LATER):

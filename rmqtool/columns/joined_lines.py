@@ -120,6 +120,7 @@ def join_lines(records: Records, bodies: Bodies) -> tuple[Bytes, Ints]:
 
 
 def _place(records: Records) -> dict[str, list[Piece]]:
+    """Return the members from commitLogOffset to sysFlag, in the order of the contract."""
     topics = records.topics
     return {
         "commitLogOffset": number_pieces(records.column("physical_offset")),
@@ -134,6 +135,7 @@ def _place(records: Records) -> dict[str, list[Piece]]:
 
 
 def _times_and_hosts(records: Records) -> dict[str, list[Piece]]:
+    """Return the members from bornTimestamp to bodyCRC, in the order of the contract."""
     return {
         "bornTimestamp": number_pieces(records.column("born_timestamp")),
         "bornHost": coded_pieces(coded_hosts(records, "born_host")),

@@ -29,9 +29,10 @@ def pieces(data: Bytes, file_offsets: Ints, lengths: Ints, present: Mask | None 
     offsets = np.empty(2 * count + 1, np.int64)
     offsets[:-1:2] = file_offsets
     offsets[1::2] = file_offsets + lengths
-    # Arrow reads only the offsets of the values it takes, in any order. But it reserves room by the distance from the
-    # first offset to the last one. That one ends a value that is never taken, so it can announce the room that is
-    # needed.
+    # The values at even places are the pieces, those at odd places lie between them and are never taken, so their
+    # offsets may be in any order. Before it copies, Arrow reserves room for the taken share, one half, of the distance
+    # from the first offset to the last. The last offset ends a value that is not taken: it is chosen such that half of
+    # the distance is the sum of the lengths, and within the buffer, as Arrow demands.
     offsets[-1] = min(int(offsets[0]) + 2 * int(lengths.sum()), len(data)) if count else 0
     dressed = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     wanted = np.arange(0, 2 * count, 2)

@@ -392,11 +392,12 @@ def _pages(offset: int) -> int:
     return offset // PAGE_SIZE
 
 
-# The most tickets written as one group; and the bytes of a group after which they are written to the file.
+# The most tickets that are written as one group.
 _GROUP = 2048
+# Appended bytes after which they are written to the file, even within a group.
+_MOST_PENDING = 4 << 20
 # Bytes of an item of ``array("q")``.
 _LONG = 8
-_MOST_PENDING = 4 << 20
 
 
 class Writer:

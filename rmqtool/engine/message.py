@@ -8,6 +8,8 @@ slaves are given by a broker without slaves: the message is stored anyway. upstr
 ``QueueOffsets`` has the next offset of each queue. Only the writer changes it, and only for messages that it stores, so
 a refused message leaves no gap. upstream: topicQueueTable of CommitLog (4.9), QueueOffsetOperator (5.x).
 
+The limits of topic, body and properties are enforced here, with the status that upstream gives.
+
 ``Record`` is an encoded message without queue offset, physical offset and store time. Encoding is done outside the
 writer's lock, so that the writer only numbers and packs. ``Encoder`` makes it of a checked message, by the rules of
 the store's version. upstream: MessageExtEncoder, MessageDecoder.messageProperties2String, MessageVersion.
@@ -237,7 +239,10 @@ def property_text(properties: Mapping[str, str], bins: int, *, terminated: bool)
 
 @lru_cache(maxsize=4096)
 def text_template(names: tuple[str, ...], bins: int, terminated: bool) -> Callable[[Mapping[str, str]], bytes]:
-    """Return a function that makes the text of properties with these ``names``; messages of one kind share it."""
+    """Return a function that makes the text of properties with exactly these ``names``.
+
+    Their order depends on the names and on ``bins`` alone, so it is worked out once and kept.
+    """
     if not names:
         return lambda _properties: b""
     ordered = tuple(order_properties(dict.fromkeys(names, ""), bins))

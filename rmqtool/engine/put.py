@@ -1,4 +1,4 @@
-"""Turns messages into tickets that can be written: limits, delays, encoding. All before the writer's lock is taken.
+"""Turns messages into tickets that can be written: checks, delays, encoding. All before the writer's lock is taken.
 
 The first check that fails decides. upstream: DefaultMessageStore.asyncPutMessage and CommitLog.asyncPutMessage (4.9),
 HookUtils (5.x).

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Bytes of records that are encoded and written at once.
 _SLAB = 4 << 20
-# Messages with these system flags take the general path.
+# Not stored by columns: half and rolled-back messages take no queue offset, an inner batch takes several.
 _NEEDS_A_LOOK = TRANSACTION_MASK | SysFlag.INNER_BATCH
 # Messages that set the host bits themselves do so too: here these bits are set from the addresses.
 _NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | HOST_BITS

@@ -177,7 +177,11 @@ class Retention:
             self.run(log)
 
     def run(self, log: CommitLog) -> Expired:
-        """Remove expired segments if it is time to, then the files that point only to them; return what was removed."""
+        """Remove the oldest segments of the log, then the files that point only to them; return what was removed.
+
+        Expired segments are removed in the hour of ``deleteWhen``, after ``ask``, and at any hour if the disk is nearly
+        full. If the disk is full, age does not count.
+        """
         asked_for, used = self._due(log)
         self._manual_runs -= self._manual_runs > 0
         removed = []

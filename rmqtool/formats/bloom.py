@@ -38,9 +38,9 @@ def make_bit_map(groups: Iterable[tuple[int, ...]], *, bits: int = BITS) -> byte
 
 
 def may_match(bit_map: bytes, positions: tuple[int, ...], *, bits: int = BITS) -> bool:
-    """Return False if the bit map proves that the filter with these bits does not match, so that it is not evaluated.
+    """Return False if the bit map proves that the filter with these ``positions`` does not match.
 
-    A bit map of another length proves nothing.
+    Then it need not be evaluated. ``bits`` is the size of a bit map: one of another size proves nothing.
     """
     if len(bit_map) * 8 != bits:
         return True

@@ -1,7 +1,8 @@
 """Dispatch rules: which queue entries and index keys a record gets. Pure functions of one record.
 
 A broker reads each new record of the log again and *dispatches* it: it writes an entry to the record's queue, entries
-to further queues that a property names, and index entries for the unique key and the user's keys.
+to further queues that a property names, and index entries for the unique key and the user's keys. The delay levels are
+parsed here too: in a queue of delayed messages the tags code is the time of delivery.
 
 Upstream: ``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``, ``checkMessageAndReturnSize``
 (where the tags code is made), ``LmqDispatch`` / ``MultiDispatch``.
@@ -137,7 +138,10 @@ def dispatch_targets(message: Message, rules: DispatchRules) -> Iterator[tuple[s
 
 
 def _split(text: str) -> list[str]:
-    """Return ``text.split(",")`` as Java does, which drops empty parts at the end; no parts for a blank text."""
+    """Return ``text.split(",")`` as Java does: empty parts at the end are dropped.
+
+    A text of only blanks and commas has no parts.
+    """
     return text.rstrip(",").split(",") if text.strip(" ,") else []
 
 

@@ -514,7 +514,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sequence(Shape):
-    """A list, a set or an array."""
+    """Values without names, in brackets. Its ``kind`` decides only where the writer breaks lines."""
 
     items: Shape
     kind: Kind = Kind.LIST

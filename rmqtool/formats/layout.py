@@ -29,7 +29,7 @@ class LayoutError(RmqtoolError):
 
 
 class Field(NamedTuple):
-    """One field of a layout: its place and its meaning."""
+    """One field of a layout: ``offset`` in bytes from the start of the structure, ``size`` in bytes, what it means."""
 
     name: str
     offset: int

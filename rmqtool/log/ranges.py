@@ -193,7 +193,11 @@ class FirstTimes(Sequence[int | None]):
 def read_plan(
     files: Sequence[LogFile], selection: Selection, queues: Sequence[QueueFiles] = (), *, live: bool = False
 ) -> Plan:
-    """Return a plan, after reading the first record of each file; ``queues`` are all that the store has in files."""
+    """Return the plan of a read; ``queues`` are all queues that the store has in files.
+
+    The first record of each file is read now. On object storage, where that is a request for each file, it is read now
+    only if the selection has a bound in time, and otherwise when its time is needed.
+    """
     times: Sequence[int | None] = FirstTimes(files)
     far = any(is_far(file.directory) for file in files)
     if selection.begin is not None or selection.end is not None or not far:

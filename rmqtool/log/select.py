@@ -63,6 +63,7 @@ class Selection(Wanted):
 
     @cached_property
     def _unread_topics(self) -> frozenset[str] | None:
+        """The topics of the queues in ``least_offsets``; no others are wanted. None without such a limit."""
         return None if self.least_offsets is None else frozenset(topic for topic, _ in self.least_offsets)
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:

@@ -296,7 +296,10 @@ class StoreLog(NamedTuple):
 
 
 class StoreDirectories(NamedTuple):
-    """The directories of a store's log, where new files appear too; ``broker`` as in ``StoreLog``."""
+    """The directories of a store's log, for readers that list them again while a broker adds files.
+
+    ``StoreLog`` has the files of one moment. ``broker`` is as there.
+    """
 
     root: str
     broker: str | None

@@ -166,6 +166,7 @@ class SourceQueues:
             return None
 
     def see(self, queue: Queue, claims: Ints, numbers: Ints) -> None:
+        """Tell the watch of a queue, if it has one, the old (``claims``) and the new offsets of its next messages."""
         watch = self._watches.get(queue)
         if watch is not None:
             watch.see(claims, numbers)
@@ -327,7 +328,7 @@ class Redaction:
 
 # Commits name half messages, and the timer log names timer messages, by their physical offsets.
 _NAMED_BY_PLACE = frozenset({HALF_TOPIC, TIMER_TOPIC})
-# The physical offset of a half message that was left out: before the first byte of any log.
+# The physical offset of a half message that was left out: before the first byte of a copy's log (``repairs.target``).
 _GONE = 0
 
 

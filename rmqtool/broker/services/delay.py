@@ -1,8 +1,8 @@
 """Delay levels: messages that wait in a queue of their level until they are due.
 
-All messages of a level wait equally long. So their queue is in the order of delivery, and one offset for each level is
-the progress. It is saved after the delivered messages: a message can be delivered twice, but not lost. upstream:
-ScheduleMessageService.
+The levels are parsed in ``formats.dispatch``. All messages of a level wait equally long. So their queue is in the order
+of delivery, and one offset for each level is the progress. It is saved after the delivered messages: a message can be
+delivered twice, but not lost. upstream: ScheduleMessageService.
 """
 
 from __future__ import annotations

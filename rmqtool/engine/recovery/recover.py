@@ -1,8 +1,9 @@
 """Recovers a store, from taking the lock to removing the mark of an open store. Cuts what follows the end of the log.
 
-The log decides and is read once; queues and index are compared with it meanwhile. Differences are written at once,
-after the store is marked as open, so an interrupted recovery is simply repeated. A store without differences is not
-written.
+The file ``abort`` tells whether the store was closed: after a crash more of the log is read (``engine.load`` has the
+mark). The log decides and is read once; queues and index are compared with it meanwhile. Differences are written at
+once, after the store is marked as open, so an interrupted recovery is simply repeated. A store without differences is
+not written.
 
 The checkpoint is written last: everything is durable, up to the last record. upstream: a recovery never corrects it,
 and the next crash trusts it again.
@@ -343,7 +344,10 @@ class _Recovery:
     def _index(
         self, listing: StoreListing, log: SegmentQueue, *, has_tags: bool
     ) -> tuple[IndexCheck, IndexService] | None:
-        """Return the comparison of the index files, or None if the store does not have an index in files."""
+        """Return the comparison of the index files, and the service that writes them.
+
+        Returns None if the settings turn index files off, or if the index is in RocksDB.
+        """
         config = self.config
         if not (config.message_index_enable and config.index_file_write_enable):
             return None
