@@ -29,7 +29,7 @@ def pieces(data: Bytes, file_offsets: Ints, lengths: Ints, present: Mask | None 
     offsets = np.empty(2 * count + 1, np.int64)
     offsets[:-1:2] = file_offsets
     offsets[1::2] = file_offsets + lengths
-    # The values at even places are the pieces, those at odd places lie between them and are never taken, so their
+    # The values at even places are the pieces, those at odd places are between them and are never taken, so their
     # offsets may be in any order. Before it copies, Arrow reserves room for the taken share, one half, of the distance
     # from the first offset to the last. The last offset ends a value that is not taken: it is chosen such that half of
     # the distance is the sum of the lengths, and within the buffer, as Arrow demands.

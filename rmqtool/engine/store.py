@@ -380,11 +380,7 @@ class MessageStore:
             self._settle(ticket)
 
     def _put_slab(self, messages: Sequence[NewMessage]) -> list[PutTicket]:
-        """Store messages by columns, and return their tickets.
-
-        Returns [] and stores nothing if they are too few or not plain, or if the store does not take puts now: the
-        caller then puts them one by one, and each gets its own status.
-        """
+        """Store messages by columns; return [], with nothing stored, for few, not plain, or while puts are refused."""
         self._put_many_count += len(messages)
         is_worth = len(messages) >= _LEAST_FOR_SLAB and self._put_many_count >= _LEAST_TO_LOAD
         if not is_worth or not self._takes_puts or not self._health.is_writeable or self._writer.busy_since:
@@ -529,11 +525,7 @@ class MessageStore:
 
     @to_the_end
     def clean_now(self) -> Expired:
-        """Run retention once, and return what was removed.
-
-        Nothing is removed outside the hour of ``deleteWhen``, unless the disk is nearly full or ``clean_at_any_hour``
-        was called.
-        """
+        """Run retention once; outside its hour it removes something only if asked before, or on a nearly full disk."""
         return self._retention.run(self._engine.log)
 
     def find_expired(self) -> Expired:

@@ -502,8 +502,8 @@ class Range(NamedTuple):
 class RangeReader:
     """Reads one range.
 
-    Afterwards ``began`` and ``reached`` are the real bounds, as offsets in the file. ``began`` is None if a guessed
-    range has no start; ``reached`` is None if reading failed, or did not begin. ``rows`` is
+    Afterwards ``began`` and ``reached`` are the real bounds, as offsets in the file. ``began`` stays
+    None without a start in a guessed range, ``reached`` if reading failed or did not begin. ``rows`` is
     the number of right records, wanted or not. ``left_over`` is what comes after the last record of the file, if only
     the next file can tell whether it is damage. With ``skims``, and if every message is wanted, the first ``skimmed``
     messages are only counted and not yielded.

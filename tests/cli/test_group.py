@@ -183,12 +183,13 @@ def test_what_makes_no_sense_is_said(name: str, store: Callable[[str], Path], ca
     assert (status, part in err) == (expected, True), err
 
 
-def test_groups_in_a_database_are_listed_and_not_changed(store: Callable[[str], Path], capsysbinary: Capture) -> None:
-    root = store("53-rocksdbv2")
+def test_groups_in_a_database_are_listed_and_changed(writable_store: Fresh, capsysbinary: Capture) -> None:
+    root = writable_store("53-rocksdbv2")
     with left_alone(root):
         assert run(capsysbinary, root, "list")[0] == Exit.DONE
-        status, _, err = run(capsysbinary, root, "create", "New")
-    assert (status, "RocksDB" in err) == (Exit.NOT_A_STORE, True), err
+    assert run(capsysbinary, root, "create", "New", "--set", "retryMaxTimes=3")[0] == Exit.DONE
+    assert rmqtool.groups(root)["New"]["retryMaxTimes"] == 3
+    assert not list(root.glob("config/subscriptionGroup.json"))
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -237,7 +237,9 @@ def read_settings() -> set[str]:
         # A client knows brokers by their ids, and no store: its ``broker_id`` is not the setting.
         if path != package / "config/settings.py" and package / "client" not in path.parents:
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            read |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+            loads = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
+            # Nor is that in a request's header, or in a slave's greeting.
+            read |= {node.attr for node in loads if ast.unparse(node.value) not in ("header", "greeting")}
     return {name for name, row in SETTINGS.items() if row.attribute in read}
 
 
