@@ -9,8 +9,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rmqtool.api.store import Place, is_one_file, store_of
-from rmqtool.api.wanted import Said, Working, effort_of, require_known, unknown_places, wanted_of
-from rmqtool.errors import Exit, UsageError, worst
+from rmqtool.api.wanted import Working, effort_of, require_known, unknown_places, wanted_of
+from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqtool.checks.check import Check, CheckOptions
@@ -40,11 +40,6 @@ class Checking:
     check: Check
     root: str
     note: str | None = None
-    unknown: Said | None = None
-
-    def status(self, found: Exit) -> Exit:
-        """Return the exit status of the command, whose findings give ``found``."""
-        return found if self.unknown is None else worst(found, self.unknown.status)
 
 
 def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check:
@@ -59,7 +54,10 @@ def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check:
 
 @contextmanager
 def checking(store: Place, work: Working | None = None, **how: Unpack[How]) -> Iterator[Checking]:
-    """Check a store and keep it open meanwhile. Of a single file only its own records are checked."""
+    """Check a store and keep it open meanwhile. Of a single file only its own records are checked.
+
+    Raises ``NotFound`` for a topic that does not exist: a clean result would read as if it was checked.
+    """
     from rmqtool.checks.check import Check
 
     named, options = store_of(store), _options(how)
@@ -68,7 +66,9 @@ def checking(store: Place, work: Working | None = None, **how: Unpack[How]) -> I
         if is_one_file(named.path) and not options.only:
             options, note = _of_one_file(opened, named.path, options)
         unknown = unknown_places([opened], wanted_of({"topics": how.get("topics")}))
-        yield Checking(Check(opened, options, effort_of(**(work or {}))), opened.root, note, unknown)
+        if unknown is not None:
+            raise unknown.refusal("nothing was checked")
+        yield Checking(Check(opened, options, effort_of(**(work or {}))), opened.root, note)
 
 
 def explain(word: str) -> tuple[CodeEntry | None, list[CodeEntry]]:

@@ -65,7 +65,7 @@ def compare(a: Place, b: Place, work: Working | None = None, **how: Unpack[How])
         summary = how.get("summary", False)
         rows = iter(()) if summary else iter_json_rows(found, one, other)
         unknown = unknown_places([one, other], wanted_of({"topics": how.get("topics")}))
-        notes = found.notes if unknown is None else [*found.notes, unknown.text]
+        notes = found.notes if unknown is None else [*found.notes, unknown.whole]
         yield Compared(diff_head(found, (one, other), topics=summary), rows, notes, unknown)
 
 

@@ -127,7 +127,7 @@ def write(
     request = _request(paths, place(os.fspath(to)), choice, how)
     _refuse_spark(how)
     unknown = _unknown(request.paths, which)
-    request = replace(request, unknown=None if unknown is None else unknown.text)
+    request = replace(request, refusal=None if unknown is None else unknown.refusal("nothing was written"))
     outcome = _run(request, how, work or {})
     shown = cast("Exported", outcome.as_json(request.directory))
     return Written(shown, outcome.notes, choice.on_corrupt.value, bool(outcome.damages))

@@ -50,6 +50,8 @@ class Found:
     notes: list[str] = field(default_factory=list)
     decoded: Json | None = None
     is_found: bool = True
+    # The command to type if nothing was found.
+    hint: str | None = None
 
     @property
     def status(self) -> Exit:
@@ -106,7 +108,9 @@ def find(
         now = SystemClock().now()
         head = answer_head(opened, answer, now, history=how.get("history", False), group=how.get("group"))
         messages = (message_json(message).fields for message in answer.iter_messages(opened))
-        yield Found(head, len(answer.places), messages, answer.findings, notes, is_found=answer.is_found)
+        yield Found(
+            head, len(answer.places), messages, answer.findings, notes, is_found=answer.is_found, hint=answer.hint
+        )
 
 
 def _asked(place: Place, question: Question, how: How, narrowed: Wanted) -> Found:

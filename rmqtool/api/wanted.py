@@ -117,10 +117,24 @@ def effort_of(jobs: int = 1, progress: Progress | None = None) -> Effort:
 
 
 class Said(NamedTuple):
-    """A note of the store about a question, and the exit status that goes with it."""
+    """A note of the store about a question, and the exit status that goes with it.
+
+    ``more`` are further sentences of the note, ``hint`` what to type.
+    """
 
     text: str
     status: Exit
+    more: str | None = None
+    hint: str | None = None
+
+    @property
+    def whole(self) -> str:
+        """The note with its further sentences."""
+        return self.text if self.more is None else f"{self.text}. {self.more}"
+
+    def refusal(self, nothing: str) -> NotFound:
+        """Return the error that says why a command did nothing: ``nothing`` is "nothing was checked"."""
+        return NotFound(f"{self.text}; {nothing}", hint=self.hint)
 
 
 def unknown_places(stores: Iterable[Store | None], wanted: Wanted) -> Said | None:
@@ -131,9 +145,14 @@ def unknown_places(stores: Iterable[Store | None], wanted: Wanted) -> Said | Non
     from rmqtool.look.topic_names import describe_unknown, describe_unknown_queue
 
     listed, topics, queue = list(stores), wanted.topics, wanted.queue_id
-    said = [None if store is None else describe_unknown(store, topics) for store in listed]
-    if queue is not None and not any(said):
-        said = [None if store is None else describe_unknown_queue(store, topics, queue) for store in listed]
+    unknown = [None if store is None else describe_unknown(store, topics) for store in listed]
+    if unknown and all(unknown) and unknown[0] is not None:
+        what, meant, names = unknown[0]
+        more = names if meant is None else f"{meant} {names}"
+        return Said(what, Exit.NO, more, meant or "rmqtool topic STORE list")
+    if queue is None or any(unknown):
+        return None
+    said = [None if store is None else describe_unknown_queue(store, topics, queue) for store in listed]
     return Said(said[0] or "", Exit.NO) if said and all(said) else None
 
 

@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.api.cat import BodyStyle, OrderBy
 from rmqtool.commands.options import BrokerOrCluster, Filters, Group, Limit, Offset, Period, Scope, Show, Store, Work
-from rmqtool.commands.store_word import choose_store
+from rmqtool.commands.store_word import choose_store, tell
 from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -106,10 +106,9 @@ def _show(output: Output, found: Reading, which: Which) -> None:
     from rmqtool.api.cat import flag_words, raw_body
     from rmqtool.api.shapes import MESSAGE_FIELDS
     from rmqtool.render import messages as screens
-    from rmqtool.render.text import neutral
 
     if found.unknown is not None:
-        output.note(neutral(found.unknown.text))
+        tell(output, found.unknown)
     if which.count:
         screens.show_count(output, found, lambda: (found.messages, [one.as_json()["damage"] for one in found.damages]))
     elif which.body is BodyStyle.RAW:

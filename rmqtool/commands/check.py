@@ -84,15 +84,12 @@ def _require_place(report: str | None, store: str) -> None:
 def _show(output: Output, found: Checking, path: str, fail_on: Severity, report: str | None) -> Exit:
     from rmqtool.render.check import report_text, show_summary
     from rmqtool.render.findings import keep, show_findings
-    from rmqtool.render.text import neutral
     from rmqtool.render.web_page import write_page
 
     started = time.monotonic()
     name = found.root if found.note is not None else path
     if found.note is not None:
         output.note(found.note)
-    if found.unknown is not None:
-        output.note(neutral(found.unknown.text))
     output.store = name if os.path.isdir(name) else found.root
     kept: list[Finding] = []
     checked = found.check
@@ -101,7 +98,7 @@ def _show(output: Output, found: Checking, path: str, fail_on: Severity, report:
     show_summary(output, summary, counts, round((time.monotonic() - started) * 1000), checked.next_commands(name))
     if report is not None:
         write_page(report, report_text(report, name, kept, summary), "--report")
-    return found.status(counts.status(fail_on))
+    return counts.status(fail_on)
 
 
 def _explain(show: Show, word: str, what: What, idle: dict[str, object]) -> Exit:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands.options import CopyBroker, Filters, Group, Period, ProgressWhen, Scope, Show, When, Work
-from rmqtool.commands.store_word import keep_private
+from rmqtool.commands.store_word import keep_private, tell
 from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -101,8 +101,9 @@ def copy(
 
 def _show(output: Output, done: Done) -> None:
     from rmqtool.render.copy import copied_lines
-    from rmqtool.render.text import neutral
 
-    for text in [*(neutral(said.text) for said in done.said), *done.notes]:
+    for said in done.said:
+        tell(output, said)
+    for text in done.notes:
         output.note(text)
     output.single(done.shown, copied_lines(output, done.shown, done.skipped))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands.options import STORE_HELP, Period, Scope, Show, Work
-from rmqtool.commands.store_word import choose_store, keep_private
+from rmqtool.commands.store_word import choose_store, keep_private, tell
 from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -101,12 +101,11 @@ def _list_columns(output: Output, how: Any) -> Exit:
 def _list_splits(output: Output, paths: tuple[str, ...], how: Any, asked: Any) -> Exit:
     from rmqtool.api.export import splits
     from rmqtool.render.export import SPLITS, split_words
-    from rmqtool.render.text import neutral
 
     found = splits(paths, how, **asked)
     output.note(split_words(output.table(found.rows, SPLITS, empty="nothing to read"), found.bytes))
     if found.unknown is not None:
-        output.note(neutral(found.unknown.text))
+        tell(output, found.unknown)
     return Exit.DONE if found.unknown is None else found.unknown.status
 
 

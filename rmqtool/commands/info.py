@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rmqtool.api.info import View
 from rmqtool.commands.options import BrokerOrCluster, Group, Scope, Show, refuse_idle, store_and
-from rmqtool.commands.store_word import choose_store
+from rmqtool.commands.store_word import choose_store, tell
 from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -96,10 +96,9 @@ def _show_all(output: Output, found: Glance, store: str) -> None:
 
 def _show_rows(output: Output, found: Glance, view: View, store: str) -> None:
     from rmqtool.render import overview as screens
-    from rmqtool.render.text import neutral
 
     for said in found.said:
-        output.note(neutral(said.text))
+        tell(output, said)
     columns = f"CLUSTER_{view.name}" if "cluster" in found.shown else view.name
     output.table(found.rows, getattr(screens, columns), empty="nothing to list")
     if view is View.GROUPS and output.is_human:

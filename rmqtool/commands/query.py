@@ -8,7 +8,7 @@ import typer
 
 from rmqtool.api.query import KINDS, SHAPES, WHAT
 from rmqtool.commands.options import BrokerOrCluster, Group, Limit, Period, Scope, Show, Work, store_and
-from rmqtool.commands.store_word import choose_store
+from rmqtool.commands.store_word import choose_store, typeable
 from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def _show(output: Output, found: Found) -> None:
     elif output.is_human:
         for line in answer_lines(output, found.head, found.places, found.messages, found.findings):
             output.line(line)
+        if found.hint is not None:
+            output.line(f"Next: {output.paint(typeable(found.hint), 'command')}")
     elif output.look.mode in ("json", "jsonl"):
         output.long_single(found.head, "messages", found.messages)
     else:

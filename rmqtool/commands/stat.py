@@ -8,7 +8,7 @@ import typer
 
 from rmqtool.api.stat import DIMENSIONS, REPORTS, TOP
 from rmqtool.commands.options import AsBroker, Filters, Limit, Period, Scope, Show, Work, refuse_idle, store_and
-from rmqtool.commands.store_word import choose_store
+from rmqtool.commands.store_word import choose_store, tell
 from rmqtool.errors import Exit, StoreError, UsageError
 from rmqtool.times import parse_zone
 
@@ -50,7 +50,6 @@ def stat(
     With --limit the largest groups are shown.
     """
     from rmqtool.api.stat import count
-    from rmqtool.render.text import neutral
 
     choice = choose_store(words or [], takes_words=REPORTS)
     report = _report(choice.words)
@@ -67,7 +66,7 @@ def stat(
         if html is not None:
             _write_page(output, html, found, how, report)
         for said in found.unread:
-            output.note(neutral(said.text))
+            tell(output, said)
     return found.status
 
 
@@ -93,10 +92,9 @@ def _report(words: tuple[str, ...]) -> str | None:
 def _show(output: Output, found: Counted, report: str | None, store: str) -> None:
     from rmqtool.render.messages import nothing_matched
     from rmqtool.render.stat import fields_of, map_lines, stat_lines
-    from rmqtool.render.text import neutral
 
     if found.unknown is not None:
-        output.note(neutral(found.unknown.text))
+        tell(output, found.unknown)
     if found.lines is not None:
         output.single(found.shown, map_lines(output, found.lines, found.shown["span"]))
     elif output.is_human or output.look.mode in ("json", "jsonl"):

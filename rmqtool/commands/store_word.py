@@ -8,11 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from shlex import quote
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from typer._click.globals import get_current_context
 
 from rmqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.api.wanted import Said
+    from rmqtool.render.output import Output
 
 VARIABLE = "RMQTOOL_STORE"
 _HOME_STORE = "~/store"
@@ -79,6 +83,14 @@ def _first_segment(store: str) -> list[str]:
     except OSError:
         return []
     return [os.path.join(directory, name) for name in sorted(names)[:1]]
+
+
+def tell(output: Output, said: Said) -> None:
+    """Show a note of the store about a question, and the command to type."""
+    from rmqtool.render.text import neutral
+
+    is_command = said.hint is not None and said.hint.startswith("rmqtool ")
+    output.note(neutral(said.whole), typeable(said.hint) if is_command and said.hint is not None else None)
 
 
 def typeable(hint: str) -> str:

@@ -63,7 +63,7 @@ class Request:
     since_last: bool = False
     delta: bool = False
     # Why nothing can match: the text for topics that no store has.
-    unknown: str | None = None
+    refusal: NotFound | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the part of the request that the manifest records."""
@@ -134,9 +134,8 @@ def run_export(request: Request, engine: Engine) -> Outcome:
             for job, answers in zip(jobs, running, strict=True):
                 with closing(answers):
                     collected.take(job, answers)
-        if request.unknown is not None and not collected.outcome.rows:
-            what, _, topics = request.unknown.partition(". ")
-            raise NotFound(f"{what}; nothing was written", hint=topics or None)
+        if request.refusal is not None and not collected.outcome.rows:
+            raise request.refusal
         return collected.commit()
 
 

@@ -29,7 +29,7 @@ from rmqtool.look.place_search import (
 )
 from rmqtool.look.question import Question, QuestionKind, decoded_json
 from rmqtool.look.regions import time_words
-from rmqtool.look.topic_names import find_topics, near_topics
+from rmqtool.look.topic_names import find_topics, near_topics, no_topic
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
 from rmqtool.store.time_search import Boundary
@@ -50,8 +50,8 @@ _NAMED = 16
 class Answer:
     """An answer: physical offsets, the structures that led there, what was searched, and findings about them.
 
-    ``reasons`` say why nothing was found, or what else exists. ``complete`` is False if messages may be missing from
-    the answer because part of what had to be searched cannot be read.
+    ``reasons`` say why nothing was found, or what else exists; ``hint`` is the command to type then. ``complete`` is
+    False if messages may be missing from the answer because part of what had to be searched cannot be read.
     """
 
     question: Question
@@ -64,6 +64,7 @@ class Answer:
     reasons: list[str] = field(default_factory=list)
     near: list[str] = field(default_factory=list)
     queue_offsets: dict[QueueId, int] = field(default_factory=dict)
+    hint: str | None = None
 
     @property
     def is_found(self) -> bool:
@@ -308,9 +309,10 @@ class Lookup:
         if not answer.places and patterns and not answer.queue_offsets:
             known = find_topics(self.store, EVERY_TOPIC)
             if known is not None and not self.wanted.topics.select(known):
-                one = self.wanted.topics.exact
-                answer.reasons.append(f"there is no topic {one}" if one else f"no topic matches {', '.join(patterns)}")
-                answer.near += near_topics(self.store, patterns[0])
+                answer.reasons.append(no_topic(patterns))
+                near = near_topics(self.store, patterns[0])
+                answer.near += near
+                answer.hint = None if near else "rmqtool topic STORE list"
 
 
 def _find_body_flaw(message: Message) -> Finding | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.filters.wanted import TopicPatterns, parse_patterns
@@ -13,6 +14,8 @@ from rmqtool.store.open import Store
 
 # Topics that a text names at most.
 _MOST_NAMED = 8
+# The characters of a pattern.
+WILDCARDS = frozenset("*?[")
 # A larger number of queues is damage.
 _MOST_QUEUES = 1 << 16
 
@@ -55,8 +58,23 @@ def near_topics(store: Store, topic: str) -> list[str]:
         return []
 
 
-def describe_unknown(store: Store, patterns: TopicPatterns) -> str | None:
-    """Return a text about patterns that match no topic of the store; None if each matches one.
+class Unknown(NamedTuple):
+    """Names or patterns that match no topic: in words, what may have been meant, and the topics that there are."""
+
+    what: str
+    meant: str | None
+    topics: str
+
+
+def no_topic(patterns: Sequence[str]) -> str:
+    """Return a text that says that no topic matches. A name is quoted, a pattern is not."""
+    if len(patterns) == 1 and not set(patterns[0]) & WILDCARDS:
+        return f'there is no topic "{patterns[0]}"'
+    return f"no topic matches {', '.join(patterns)}"
+
+
+def describe_unknown(store: Store, patterns: TopicPatterns) -> Unknown | None:
+    """Describe the patterns that match no topic of the store; None if each matches one.
 
     None too if the store has no known topic: messages of any topic may be in its log.
     """
@@ -74,9 +92,9 @@ def describe_unknown(store: Store, patterns: TopicPatterns) -> str | None:
     near = dict.fromkeys(name for pattern in unknown for name in get_close_matches(pattern, known, n=3))
     there = [topic for topic in known if topic_kind(topic) is TopicKind.NORMAL] or known
     rest = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
-    meant = f". Did you mean {', '.join(near)}?" if near else "."
+    meant = f"Did you mean {', '.join(near)}?" if near else None
     listed = f"The topics are {', '.join(there[:_MOST_NAMED])}{rest}."
-    return f"no topic matches {', '.join(unknown)}{meant} {listed}"
+    return Unknown(no_topic(unknown), meant, listed)
 
 
 def describe_unknown_queue(store: Store, patterns: TopicPatterns, queue_id: int) -> str | None:

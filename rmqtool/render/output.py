@@ -228,8 +228,8 @@ class Output:
         if self.is_human:
             self._write_text(text + "\n")
 
-    def note(self, text: str) -> None:
-        """Write a note about the run to stderr, unless ``--quiet``.
+    def note(self, text: str, following: str | None = None) -> None:
+        """Write a note about the run to stderr, unless ``--quiet``; for people, the ``following`` command to type.
 
         With JSON it waits for the end, and is dropped if there is an error: then stderr is the error's one object.
         """
@@ -238,7 +238,8 @@ class Output:
         if self.look.mode in (Mode.JSON, Mode.JSONL):
             self._held_notes.append(text)
         else:
-            self._say("\n".join(hanging(text, self.look.width, 2)))
+            command = [] if following is None else [f"Next: {neutral(following)}"]
+            self._say("\n".join([*hanging(text, self.look.width, 2), *command]))
 
     def detail(self, text: str, level: int = 1) -> None:
         """Write a note to stderr that only ``-v`` (``level`` times) shows."""

@@ -167,7 +167,7 @@ def test_topics_and_queues(words, store, capsysbinary):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["-t", "TopicTset"], "no topic matches TopicTset. Did you mean TopicTest?"),
+        (["-t", "TopicTset"], 'there is no topic "TopicTset". Did you mean TopicTest?'),
         (["-t", "zzz*", "-t", "TopicTest"], "no topic matches zzz*. The topics are "),
     ],
 )
@@ -419,7 +419,7 @@ def test_carving(store, tmp_path, capsysbinary):
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
-        (["{root}", "-t", "NoSuchTopic"], Exit.NO, "no topic matches NoSuchTopic"),
+        (["{root}", "-t", "NoSuchTopic"], Exit.NO, 'there is no topic "NoSuchTopic"'),
         (["{root}", "-g", "G"], Exit.USAGE, "--unread"),
         (["{root}", "--unread"], Exit.USAGE, "-g"),
         (["{root}", "-g", "NoSuchGroup", "--unread"], Exit.NO, "has no committed offset"),

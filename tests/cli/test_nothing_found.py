@@ -25,7 +25,7 @@ NORMAL = sum(message["topic"] == "T_normal" for message in truth("53-broker")["m
     [
         (["--tag", "nope", "-t", "T_normal"], Exit.DONE, f"0 of {NORMAL} messages matched"),
         (["-b", "2027-01-01", "-t", "T_normal"], Exit.DONE, f"0 of {NORMAL} messages matched"),
-        (["-t", "nope"], Exit.NO, "no topic matches nope"),
+        (["-t", "nope"], Exit.NO, 'there is no topic "nope"'),
         (["-q", "99"], Exit.NO, "no topic here has a queue 99; there are the queues 0 to 5"),
         (["-t", "T_normal", "-q", "7"], Exit.NO, "T_normal has no queue 7; there are the queues 0 to 3"),
         (["-t", "T_normal", "-q", "3"], Exit.DONE, ""),
@@ -89,9 +89,10 @@ def test_a_stat_refuses_what_cat_refuses(store, capsys):
 def test_no_command_is_done_with_a_topic_that_does_not_exist(store, tmp_path, words, capsys):
     line = [word.format(store("53-broker"), to=tmp_path / "to") for word in words]
     assert main(line) == Exit.NO
-    said = " ".join("".join(capsys.readouterr()).split())
-    # An export says too that it wrote nothing.
-    assert "no topic matches nope. The topics are " in said.replace("; nothing was written The", ". The")
+    said = "".join(capsys.readouterr())
+    assert 'there is no topic "nope"' in said
+    if words[0] != "diff":
+        assert f"Next: rmqtool topic {store('53-broker')} list\n" in said
     known = [word.replace("nope", "T_retry").replace(str(tmp_path / "to"), str(tmp_path / "other")) for word in line]
     assert main(known) == Exit.DONE
 
@@ -105,8 +106,27 @@ def test_an_export_of_a_queue_that_does_not_exist_writes_nothing(store, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"), [("nope", "There is no topic nope."), ("nope*", "No topic matches nope*.")]
+    ("pattern", "said"), [("nope", 'There is no topic "nope".'), ("nope*", "No topic matches nope*.")]
 )
 def test_a_query_names_a_topic_that_does_not_exist(store, pattern, said, capsys):
     assert main(["query", str(store("53-broker")), "k4", "-t", pattern]) == Exit.NO
     assert said in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("form", [[], ["--jsonl"], ["--quick"]], ids=["screen", "jsonl", "quick"])
+def test_a_check_of_a_topic_that_does_not_exist_reads_like_no_all_clear(form, store, capsys):
+    status, out, err = run(capsys, "check", store("53-basic"), "-t", "TopicA", "-t", "NoSuch", *form)
+    assert (status, out) == (Exit.NO, "")
+    assert 'there is no topic "NoSuch"; nothing was checked' in err.replace("\\", "")
+    assert "no problems found" not in err
+
+
+@pytest.mark.parametrize(
+    "command", [["query", "{}", "k4"], ["cat", "{}"], ["consume", "{}"]], ids=lambda words: words[0]
+)
+def test_all_readers_name_an_unknown_topic_in_the_same_words(command, store, capsys):
+    root = str(store("53-broker"))
+    status, out, err = run(capsys, *(word.format(root) for word in command), "-t", "Zzz")
+    said = (out + err).lower()
+    assert (status, 'there is no topic "zzz"' in said) == (Exit.NO, True)
+    assert f"Next: rmqtool topic {root} list" in out + err
