@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
 from rmqtool.api.store import Place, Store, is_remote, store_of
-from rmqtool.api.wanted import meant, require_known
+from rmqtool.api.wanted import Json, given_message, require_known
 from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, StoreInUse, UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ class How(TypedDict, total=False):
     producer ``group``: commit, rollback or pending. With ``retry_unknown`` a message is sent again whose answer from a
     live cluster was lost; it may then be stored twice.
 
+    With ``replay`` the messages are dead letters of the consumer ``group``: those that are stored, or the lines that
+    are given. Each goes back to the topic that it came from.
+
     With ``obeys`` Ctrl-C ends the run at the next point where nothing is half done.
     """
 
@@ -62,6 +65,7 @@ class How(TypedDict, total=False):
     at: str | None
     tx: str | None
     group: str | None
+    replay: bool
     retry_unknown: bool
     zone: str
     obeys: bool
@@ -88,6 +92,8 @@ class Producing:
     stop: Stop
     progress: Progress
     notes: list[str] = field(default_factory=list)
+    # A note for the end, if messages were stored.
+    closing: str | None = None
 
     def __iter__(self) -> Iterator[Sent | str]:
         from rmqtool.broker.producer.result import Sent
@@ -109,6 +115,8 @@ class Producing:
         if self.moved:
             topics = ", ".join(sorted(self.moved))
             yield f"--topic goes first: {sum(self.moved.values())} lines name {topics}"
+        if self.closing is not None and self.run.stored and self.run.error is None and not self.stop.is_asked:
+            yield self.closing
 
     def end(self) -> Exit:
         """Return the exit status after everything is closed; or raise what stopped the run, with how to continue."""
@@ -133,7 +141,7 @@ def put(
     stored. With ``create`` missing topics are created, as a broker creates them.
     """
     given = [messages] if isinstance(messages, Mapping) else messages
-    checked = [_message_of(message, number) for number, message in enumerate(given, 1)]
+    checked = [given_message(message, number) for number, message in enumerate(given, 1)]
     with _put_sink(store, creates=create) as producer:
         for message in checked:
             producer.check(message)
@@ -194,8 +202,8 @@ def producing(store: Place, given: Given, progress: Progress | None = None, **ho
     from rmqtool.engine.interrupts import Stop, stopping
     from rmqtool.progress import NoProgress
 
-    messages, lines, moved = _input(given, _members(how))
     when = _when(how)
+    messages, lines, moved, closing = _letters(store, given, how) if how.get("replay") else _input(given, _members(how))
     notes: list[str] = []
     with (
         stopping() if how.get("obeys") else nullcontext(Stop()) as stop,
@@ -214,7 +222,7 @@ def producing(store: Place, given: Given, progress: Progress | None = None, **ho
             lines=lines,
             columns=_column_work(messages),
         )
-        yield Producing(run, messages, moved, stop, progress or NoProgress(), notes)
+        yield Producing(run, messages, moved, stop, progress or NoProgress(), notes, closing)
 
 
 def _members(how: How) -> Members:
@@ -271,7 +279,8 @@ def _when(how: How) -> _When:
         )
     if tx is not None and tx not in list(Outcome):
         raise UsageError(f"--tx {tx!r} is not known", hint="one of commit, rollback, pending")
-    if how.get("group") is not None and tx is None:
+    replays = how.get("replay", False)
+    if how.get("group") is not None and tx is None and not replays:
         raise UsageError("-g is the group of a transaction", hint="add --tx commit, rollback or pending")
     wish = Wish()
     if at is not None:
@@ -279,7 +288,8 @@ def _when(how: How) -> _When:
     elif delay is not None:
         wish = Wish(level=int(delay)) if delay.isdecimal() else Wish(span=parse_span(delay))
     outcome = None if tx is None else Outcome(tx)
-    return {"wish": wish, "outcome": outcome, "group": named_group(how.get("group") or DEFAULT_GROUP)}
+    group = None if replays else how.get("group")
+    return {"wish": wish, "outcome": outcome, "group": named_group(group or DEFAULT_GROUP)}
 
 
 def _refuse_batch(delay: str | None, at: str | None, tx: str | None, batch: int) -> None:
@@ -292,6 +302,22 @@ def _refuse_batch(delay: str | None, at: str | None, tx: str | None, batch: int)
         )
 
 
+def _letters(store: Place, given: Given, how: How) -> _Input:
+    """Return the messages of a group's dead letters: of the lines that are given, else of the dead-letter topic."""
+    from rmqtool.api.dead_letters import replay_of, stored_letters
+    from rmqtool.broker.producer.lines import Lines, Objects
+
+    replay = replay_of(cast("Json", how))
+    files = (*given.bodies, *given.files)
+    if given.form == "csv" or (files and given.form == "bodies"):
+        raise UsageError("--replay takes dead letters as lines of JSON", hint="--replay -g GROUP --jsonl FILE")
+    closing = f"they stay in {replay.dead_letter_topic} too; a second run sends them again"
+    if files:
+        lines = Lines(_streams(files))
+        return _Input(Objects(lines, replay), lines, closing=closing)
+    return _Input(stored_letters(store, replay), closing=closing)
+
+
 class _Input(NamedTuple):
     """Messages, and the lines they are read from."""
 
@@ -299,6 +325,8 @@ class _Input(NamedTuple):
     lines: Lines | None = None
     # How many lines named another topic than --topic, by that topic.
     moved: Mapping[str, int] = {}
+    # A note for the end, if messages were stored.
+    closing: str | None = None
 
 
 def _input(given: Given, members: Members) -> _Input:
@@ -361,9 +389,9 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
 
 def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWork] | None:
     """Return the function that turns lines into columns; it loads the large libraries when it is first called."""
-    from rmqtool.broker.producer.lines import GIVEN_BY_BROKERS, OF_RETRIES, OVER, OWN, Objects
+    from rmqtool.broker.producer.lines import GIVEN_BY_BROKERS, OF_RETRIES, OVER, OWN, Objects, Wanted
 
-    if not isinstance(messages, Objects):
+    if not isinstance(messages, Objects) or type(messages.wanted) is not Wanted:
         return None
     wanted = messages.wanted
 
@@ -434,22 +462,3 @@ def _level_notes(level: int | None, levels: str) -> list[str]:
             f"for seconds write --delay {level}s"
         ]
     return [f"delay level {level} is {delays[level - 1]}; for seconds write --delay {level}s"] if level else []
-
-
-def _message_of(message: Mapping[str, Any], number: int) -> NewMessage:
-    """Return the message that a dictionary describes; raise UsageError for a member that would be ignored."""
-    from rmqtool.broker.producer.lines import MEMBERS, message_of
-    from rmqtool.formats.message_json import FIELDS
-
-    if not isinstance(message, Mapping):
-        raise TypeError(f"message {number} is {message!r:.60}: a message is a dictionary")
-    for name in message:
-        if name not in MEMBERS and name not in FIELDS:
-            hint = meant(str(name), MEMBERS).removeprefix("; ")
-            raise UsageError(f'message {number} has an unknown member "{name}"', hint=hint)
-    if message.get("body") is None and message.get("bodyEncoding") != "none":
-        raise UsageError(f'message {number} has no "body"', hint='"body" is a text or bytes')
-    try:
-        return message_of(dict(message))
-    except UsageError as error:
-        raise UsageError(f"message {number}: {error.message}", hint=error.hint) from None

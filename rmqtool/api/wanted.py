@@ -1,6 +1,7 @@
 """The question "which messages" as keywords; times may be given as people or programs have them.
 
-Also the notes that a store has about such a question: there is no such topic, no message matched.
+Also the notes that a store has about such a question: there is no such topic, no message matched. And a message that
+``put`` gets as a dictionary.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from rmqtool.errors import Exit, NotFound, UsageError
 
 if TYPE_CHECKING:
+    from rmqtool.engine.message import NewMessage
     from rmqtool.filters.wanted import Wanted
     from rmqtool.log.ranges import Effort
     from rmqtool.log.select import Selection
@@ -190,3 +192,22 @@ def unread_by(store: Store, group: str, selection: Selection) -> Selection:
         raise NotFound(f'group "{group}" has no committed offset in {store.root}', hint=hint)
     least = {(topic, queue): offset for topic, queues in offsets.items() for queue, offset in queues.items()}
     return replace(selection, least_offsets=least)
+
+
+def given_message(message: Mapping[str, Any], number: int) -> NewMessage:
+    """Return the message that a dictionary describes; raise UsageError for a member that would be ignored."""
+    from rmqtool.broker.producer.lines import MEMBERS, message_of
+    from rmqtool.formats.message_json import FIELDS
+
+    if not isinstance(message, Mapping):
+        raise TypeError(f"message {number} is {message!r:.60}: a message is a dictionary")
+    for name in message:
+        if name not in MEMBERS and name not in FIELDS:
+            hint = meant(str(name), MEMBERS).removeprefix("; ")
+            raise UsageError(f'message {number} has an unknown member "{name}"', hint=hint)
+    if message.get("body") is None and message.get("bodyEncoding") != "none":
+        raise UsageError(f'message {number} has no "body"', hint='"body" is a text or bytes')
+    try:
+        return message_of(dict(message))
+    except UsageError as error:
+        raise UsageError(f"message {number}: {error.message}", hint=error.hint) from None

@@ -344,6 +344,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--delay',), 'Deliver after a delay: a level, or a time such as 90s, 2h.', 'any'),
         (('--at',), 'Deliver at this time.', 'times'),
         (('--tx',), 'Send as a transaction of group -g: commit, roll back or leave pending.', 'commit|rollback|pending'),
+        (('--replay',), 'Send the dead letters of group -g again, to the topic they came from.', ''),
         (('-g', '--group'), 'The consumer group.', 'groups'),
         (('--progress',), 'Show progress on stderr.', 'auto|always|never'),
         (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),

@@ -184,6 +184,14 @@ Delay = Annotated[
     str | None,
     typer.Option("--delay", metavar="LEVEL|SPAN", help="Deliver after a delay: a level, or a time such as 90s, 2h."),
 ]
+Outcome = Annotated[
+    str | None,
+    typer.Option(
+        "--tx",
+        metavar="commit|rollback|pending",
+        help="Send as a transaction of group -g: commit, roll back or leave pending.",
+    ),
+]
 CredentialsFile = Annotated[
     str | None,
     _option("--credentials", metavar="FILE", panel=_BROKER, help="Keys for a live cluster: accessKey=, secretKey=."),

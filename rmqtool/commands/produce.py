@@ -11,6 +11,7 @@ from rmqtool.commands.options import (
     Delay,
     Group,
     OnError,
+    Outcome,
     ProgressWhen,
     ShowAndRead,
     ToCluster,
@@ -62,14 +63,10 @@ class Sending:
     ] = None
     delay: Delay = None
     at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Deliver at this time.")] = None
-    tx: Annotated[
-        str | None,
-        typer.Option(
-            "--tx",
-            metavar="commit|rollback|pending",
-            help="Send as a transaction of group -g: commit, roll back or leave pending.",
-        ),
-    ] = None
+    tx: Outcome = None
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Send the dead letters of group -g again, to the topic they came from.")
+    ] = False
 
 
 def produce(
@@ -91,7 +88,8 @@ def produce(
     With --jsonl each line of standard input is an object with topic and body, and optionally bodyEncoding, tags, keys,
     properties, queueId, flag, delayLevel, deliverAt, shardingKey; the output of `cat --jsonl` is valid input. With
     --csv the first line names such fields. Values in an object override the options, except --topic. produce only
-    stores messages; `tick` delivers what is due.
+    stores messages; `tick` delivers what is due. With --replay the lines are dead letters, edited or not: produce STORE
+    --replay -g GROUP --jsonl FILE; without FILE those in the store are sent.
     """
     from rmqtool.api.produce import Given, producing
     from rmqtool.render.messages import STORED_FIELDS

@@ -175,6 +175,7 @@ BASES: Mapping[str, Sequence[Base]] = {
         Base("produce {s} -t T_normal", writes=True, given=b"a line\n" * 40),
         Base("produce {s} -t New", writes=True, given=b"a line\n"),
         Base("produce {s} -t T_normal --tx commit hello", writes=True),
+        Base("produce {s} --replay -g G_retry", writes=True),
     ],
     "tick": [Base("tick {s}", writes=True)],
     "consume": [

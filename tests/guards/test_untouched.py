@@ -107,6 +107,18 @@ WRITERS: dict[str, Writer] = {
         prepare=lambda root: _beside(root, "bad.jsonl").write_bytes(b'{"topic": "T_normal"\n'),
         given=_LINES,
     ),
+    "produce --replay": Writer(
+        lambda root: ["produce", root, "--replay", "-g", "G_retry"],
+        [
+            (lambda root: ["produce", root, "--replay", "-g", "G_none"], Exit.NO),
+            (lambda root: ["produce", root, "--replay"], Exit.USAGE),
+            (
+                lambda root: ["produce", root, "--replay", "-g", "G_ok", "--jsonl", _beside(root, "bad.jsonl")],
+                Exit.USAGE,
+            ),
+        ],
+        prepare=lambda root: _beside(root, "bad.jsonl").write_bytes(_LINES),
+    ),
     "consume --commit": Writer(
         lambda root: ["consume", root, "-g", "G_new", "-t", "T_normal", "--from", "first", "--commit", "-n", "3"],
         [

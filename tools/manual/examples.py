@@ -197,6 +197,10 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "49-basic",
         ),
         Example(
+            "The dead letters of a group, back to their topic:",
+            r"rmqtool produce store --replay -g G_order --template '{status} {topic}/{queueId}@{queueOffset}\n'",
+        ),
+        Example(
             "Without a topic nothing is stored; the exit status is 2.",
             "rmqtool produce store hello",
             "49-basic",

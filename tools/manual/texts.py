@@ -283,6 +283,14 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "With `--flush sync` (the default if broker.conf says so), a message is on disk when its line is printed. "
             "With `--flush async`, the last messages can be lost if the machine loses power before the command ends.",
+            "`--replay` sends the dead letters of a consumer group to the topic that they came from, which brokers "
+            "keep in the property RETRY_TOPIC. All groups of that topic receive them. A broker does not keep the "
+            "queue; without `-q` it is chosen as for a new message. Body, flag, keys, tags, sharding key and the "
+            "producer's own properties are sent. The properties of the failed deliveries are not, and the deliveries "
+            "are counted from 0. The unique key is new unless `--keep-ids` is given. The dead letters stay where "
+            "they are, so a second run sends them again. To send some of them, or to change them: `cat STORE -t "
+            "%DLQ%GROUP --jsonl`, edit the lines, then `produce STORE --replay -g GROUP --jsonl FILE`; `-` is "
+            "standard input.",
         ),
     ),
     "serve": (
