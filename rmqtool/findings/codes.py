@@ -61,6 +61,8 @@ _ERROR, _WARNING, _NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 
 _STAYS = "none; the time cannot be restored (rmqtool recover {store} shows what a start would do)"
 _PUT_BACK = "restore the file from a backup, then run check again"
+# The plan, where it depends on the store which permission a repair needs.
+_PLAN = "rmqtool repair {store}"
 _APPLY = "rmqtool repair {store} --apply"
 _MEND = "rmqtool repair {store} --apply --allow primary"
 _CONFIG = "rmqtool repair {store} config offsets --apply --allow state"
@@ -402,7 +404,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "The file abort is present and no broker is running: the last stop was not clean.",
         "the next start of a broker recovers as after a crash: it deletes the log from the first bad record on",
-        _APPLY,
+        _PLAN,
         ("last shutdown abnormally, root path: {}",),
         ("all: recovers as after a crash", "5.3, 5.4: fails after the recovery if abort is a directory"),
     ),

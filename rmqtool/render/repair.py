@@ -88,7 +88,8 @@ def _step_lines(output: Output, row: tuple[Row, int, int], *, applied: bool = Tr
         name = f"{name.rpartition('/')[0]}/ {text.count(count)} files"
     # A derived step needs no permission. If it is not done it waits for other steps, as its reason says.
     waits = step["class"] == "derived" and not step["allowed"]
-    action = "keep" if waits else "not done" if applied and not step["allowed"] else step["action"]
+    left_out = "keep" if waits else "not done"
+    action = left_out if applied and not step["allowed"] else step["action"]
     leave = "" if step["allowed"] or waits else f"; needs --allow {step['class']}"
     size_words = f", {text.size(size)}" if size else ""
     meant = _MEANT.get(step["action"], "")

@@ -215,7 +215,9 @@ _WHY = {
     Part.CHECKPOINT: "its times are set to those of the repaired log",
     Part.ABORT: "the last stop was not clean; nothing is left to recover",
 }
-_STAYS = "kept until the log is repaired; without it a broker would assume a clean stop"
+_STAYS = (
+    "deleted once the log is repaired (needs --allow primary); kept until then, or a broker would assume a clean stop"
+)
 
 
 class Damaged(StrEnum):

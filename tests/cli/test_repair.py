@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 from dataclasses import replace
@@ -387,6 +388,28 @@ def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(
     assert [path.name for path in (root / "commitlog").iterdir()] == [log.name]
 
 
+@pytest.mark.parametrize("repaired_before", [False, True])
+def test_the_fix_of_an_unclean_stop_leads_on_where_the_log_is_damaged(repaired_before, writable_store, capsys):
+    """What is printed is typed: the fix of the finding, then the Next of its screen."""
+    root = writable_store("49-killed-torn")
+    assert (root / "abort").exists()
+    if repaired_before:
+        main(["repair", str(root), "--apply"])
+        capsys.readouterr()
+    main(["check", str(root), "--only", "ST-ABORT", "--jsonl"])
+    finding = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert finding["code"] == "ST-ABORT"
+    main(shlex.split(finding["fix"])[1:])
+    plan = capsys.readouterr().out
+    (told,) = [line for line in plan.splitlines() if " abort: " in line]
+    assert re.search(r"derived +delete +abort: deleted once the log is repaired \(needs --allow primary\); kept", told)
+    (following,) = [line.removeprefix("Next: ") for line in plan.splitlines() if line.startswith("Next: ")]
+    assert main(shlex.split(following)[1:]) == Exit.DONE
+    assert not (root / "abort").exists()
+    capsys.readouterr()
+    assert main(["check", str(root)]) == Exit.DONE
+
+
 def test_the_marker_of_an_unclean_stop_stays_while_the_log_is_not_mended(writable_store, capsysbinary):
     root = writable_store("49-killed-torn")
     log = root / "commitlog/00000000000000196608"
@@ -398,7 +421,9 @@ def test_the_marker_of_an_unclean_stop_stays_while_the_log_is_not_mended(writabl
             ("primary", "modify", "commitlog/00000000000000196608"),
             ("derived", "delete", "abort"),
         ]
-        assert shown["steps"][-1]["reason"].startswith("kept until the log is repaired")
+        assert shown["steps"][-1]["reason"].startswith(
+            "deleted once the log is repaired (needs --allow primary); kept until then"
+        )
         # The first time there is more to be done than these two.
         status, shown = run(capsysbinary, "repair", root, "--apply")
         assert (root / "abort").exists()
