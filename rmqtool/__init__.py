@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
     from rmqtool.api.query import query as query
     from rmqtool.api.recover import recover as recover
     from rmqtool.api.recover import recover_apply as recover_apply
+    from rmqtool.api.recover import recover_until as recover_until
     from rmqtool.api.repair import past_repairs as past_repairs
     from rmqtool.api.repair import repair as repair
     from rmqtool.api.repair import undo as undo
@@ -73,6 +74,7 @@ _PLACES = {
     "query": "rmqtool.api.query",
     "recover": "rmqtool.api.recover",
     "recover_apply": "rmqtool.api.recover",
+    "recover_until": "rmqtool.api.recover",
     "repair": "rmqtool.api.repair",
     "scan": "rmqtool.api.cat",
     "serve": "rmqtool.api.serve",

@@ -12,9 +12,9 @@ from rmqtool.errors import Exit, OptionalMissing, Refused, StoreError
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Recovered, Rehearsed
     from rmqtool.engine.recovery.report import RecoveryReport
+    from rmqtool.files.overlay import OverlayFileSystem
     from rmqtool.progress import Progress
     from rmqtool.store.open import Store as OpenStore
-    from rmqtool.upstream.rehearsal import Rehearsal
 
 _WHOLE = "a rehearsal needs a whole store"
 # Free space that a recovery needs at its start; it deletes index and queues before it writes them again.
@@ -58,6 +58,50 @@ def recover_apply(store: Place, *, progress: Progress | None = None) -> Recovere
     return done.shown
 
 
+def recover_until(
+    store: Place,
+    until: int,
+    *,
+    to: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Recovered:
+    """Return what the store would be if its log ended before the first message stored at ``until`` (ms) or later.
+
+    With ``to`` that store is written into a new directory. Nothing of the store itself is changed.
+    """
+    return earlier(store, until, to=to, progress=progress).shown
+
+
+class Past(NamedTuple):
+    """A store as it was earlier, with notes for the user."""
+
+    shown: Recovered
+    notes: list[str]
+
+
+def earlier(
+    store: Place, until: int, *, to: str | os.PathLike[str] | None = None, progress: Progress | None = None
+) -> Past:
+    """End the log of a store before a time, over an overlay; write the result into the new directory ``to``."""
+    from rmqtool.log.ranges import Effort
+    from rmqtool.log.sources import open_source
+    from rmqtool.progress import NoProgress
+    from rmqtool.repairs.areas import Areas
+    from rmqtool.repairs.earlier import make_earlier
+
+    named, target = store_of(store), None if to is None else os.fspath(to)
+    require_whole(named, "recover", _WHOLE)
+    if target is not None:
+        _require_new(target)
+    with named.use() as opened, open_source(opened.root, named.reopen) as source, Areas(opened) as areas:
+        made = make_earlier(areas, source, until, Effort(progress=progress or NoProgress()))
+        start = _start_of(areas.view())
+        if target is not None:
+            _write(areas.main.overlay, target, opened.root)
+    shown = {**made.as_json(), "applied": target is not None, "until": until, "to": target, "brokerStart": start}
+    return Past(cast("Recovered", shown), made.notes)
+
+
 def foretell(store: Place, *, to: str | os.PathLike[str] | None = None) -> Foretold:
     """Rehearse the next start of the store's broker over an overlay."""
     from rmqtool.upstream.rehearsal import assumed, rehearse
@@ -69,7 +113,8 @@ def foretell(store: Place, *, to: str | os.PathLike[str] | None = None) -> Foret
         notes = list(_iter_taken(opened, assumed(opened, outcome)))
         shown = cast("Rehearsed", {**outcome.as_json(), "holes": _holes(opened)})
         if to is not None:
-            _write(rehearsal, os.fspath(to), opened.root)
+            _require_new(os.fspath(to))
+            _write(rehearsal.overlay, os.fspath(to), opened.root)
         return Foretold(opened.root, shown, notes, outcome.loses_nothing)
 
 
@@ -110,16 +155,20 @@ def _iter_taken(store: OpenStore, by_default: dict[str, object]) -> Iterator[str
         yield f"no file shows {name}: using {value}; to change it: --conf {name}=..."
 
 
-def _write(rehearsal: Rehearsal, target: str, like: str) -> None:
+def _require_new(target: str) -> None:
+    """Refuse a directory that has something in it."""
+    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise Refused(f"{target} exists and is not empty", file=target, hint="name a new or empty directory")
+
+
+def _write(overlay: OverlayFileSystem, target: str, like: str) -> None:
     """Write the store into a new directory, which appears whole or not at all."""
     from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.files.publish import staged
 
-    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise Refused(f"{target} exists and is not empty", file=target, hint="name a new or empty directory")
     # How much it needs is only known when it is written: the holes of the store stay holes.
     with staged(target, like, 0) as staging, PosixWritableFileSystem(staging.store) as filesystem:
-        rehearsal.overlay.write_to(filesystem)
+        overlay.write_to(filesystem)
 
 
 def _recover(opened: OpenStore, advance: Any) -> RecoveryReport:
@@ -138,12 +187,16 @@ def _recover(opened: OpenStore, advance: Any) -> RecoveryReport:
 
 def _broker_start(store: Store) -> dict[str, object] | None:
     """Return what the next broker start would do to the recovered store; None if that cannot be rehearsed."""
+    with store.reopen() as opened:
+        return _start_of(opened)
+
+
+def _start_of(opened: OpenStore) -> dict[str, object] | None:
     from rmqtool.upstream.rehearsal import rehearse
 
-    with store.reopen() as opened:
-        try:
-            with rehearse(opened) as rehearsal:
-                shown = rehearsal.run().as_json()
-        except StoreError:
-            return None
+    try:
+        with rehearse(opened) as rehearsal:
+            shown = rehearsal.run().as_json()
+    except StoreError:
+        return None
     return {name: shown[name] for name in ("as", "loads", "starts", "messagesLost", "messagesUnreachable")}

@@ -354,8 +354,30 @@ class RecoveredNotRestored(TypedDict):
     reason: str
 
 
+class RecoveredCut(TypedDict):
+    """The messages after the new end of the log."""
+
+    offset: int
+    messages: int
+    bytes: int
+    firstStoreTimestamp: int
+    lastStoreTimestamp: int
+    storedBefore: int
+    topics: dict[str, int]
+
+
+class RecoveredOffset(TypedDict):
+    """A committed offset that was past the new end of its queue."""
+
+    group: str
+    topic: str
+    queueId: int
+    before: int | None
+    after: int
+
+
 class Recovered(TypedDict):
-    """The one object of `recover --apply --json`: what was found and written."""
+    """The one object of `recover --apply --json` and `recover --until --json`: what was found and written."""
 
     mode: str
     applied: bool
@@ -366,6 +388,10 @@ class Recovered(TypedDict):
     findings: list[FindingJson]
     notRestored: list[RecoveredNotRestored]
     brokerStart: dict[str, Any] | None
+    until: NotRequired[int]
+    to: NotRequired[str | None]
+    cut: NotRequired[RecoveredCut | None]
+    offsets: NotRequired[list[RecoveredOffset]]
 
 
 class PlanStepOffset(TypedDict):

@@ -207,6 +207,14 @@ class Store:
 
         return recover_apply(self, progress=progress)
 
+    def recover_until(
+        self, until: int, *, to: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    ) -> Recovered:
+        """Return the store as it was at a time; see ``rmqtool.recover_until``."""
+        from rmqtool.api.recover import recover_until
+
+        return recover_until(self, until, to=to, progress=progress)
+
     def repair(self, *, jobs: int = 1, **how: Unpack[RepairHow]) -> Plan:
         """Plan a repair, or do it; see ``rmqtool.repair``."""
         from rmqtool.api.repair import repair

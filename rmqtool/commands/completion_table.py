@@ -201,6 +201,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
     )),
     ('recover', "Rehearse a broker's next start; only --apply writes.", ('store',), (
         (('--to',), 'Write the store as that broker would leave it to a new directory.', 'file'),
+        (('--until',), 'End the log before the first message stored then or later.', 'times'),
         (('--apply',), "Recover the store with rmqtool's own rules, which keep all valid messages.", ''),
         (('--progress',), 'Show progress on stderr.', 'auto|always|never'),
         (('--as',), 'Broker version; default: guessed from the store.', '4.9|5.3|5.4'),

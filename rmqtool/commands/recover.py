@@ -11,7 +11,7 @@ import typer
 from rmqtool.commands.options import AsBroker, ProgressWhen, Show, When, Work
 from rmqtool.commands.options import Store as StoreWord
 from rmqtool.commands.store_word import choose_store
-from rmqtool.errors import Exit, UsageError
+from rmqtool.errors import Exit, Refused, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.render.recover import Next
@@ -23,6 +23,10 @@ def recover(
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="DIR", help="Write the store as that broker would leave it to a new directory."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="End the log before the first message stored then or later."),
     ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Recover the store with rmqtool's own rules, which keep all valid messages.")
@@ -39,8 +43,17 @@ def recover(
     With --apply, rmqtool recovers the store with its own rules: it keeps every valid message, also after damage, cuts
     only a torn end, repairs queues, index and checkpoint, and writes nothing if nothing is wrong. This cannot be
     undone: `repair` shows the same steps first, and can undo them.
+
+    With --until, the log ends before the first message of that time. The screen counts the messages after it. --to DIR
+    writes the shorter store. Records, offsets and ids stay the same. Groups begin at the end of shorter queues. Other
+    settings stay.
     """
     path = choose_store([store] if store else []).store
+    if until is not None:
+        if apply:
+            beside = f"rmqtool recover {quote(path)} --until {quote(until)} --to DIR"
+            raise Refused("--apply with --until would delete messages, and that cannot be undone", hint=beside)
+        return _earlier(path, until, to, broker, Work(progress=progress), show)
     if apply:
         return _apply(path, to, broker, Work(progress=progress), show)
     from rmqtool.api.recover import foretell
@@ -70,6 +83,20 @@ def _apply(path: str, to: str | None, broker: AsBroker, work: Work, show: Show) 
         output.single(done.shown, recovered_lines(output, done.shown, path))
     if done.missing is not None:
         raise done.missing
+    return Exit.DONE
+
+
+def _earlier(path: str, until: str, to: str | None, broker: AsBroker, work: Work, show: Show) -> Exit:
+    from rmqtool.api.recover import earlier
+    from rmqtool.render.recover import earlier_lines
+    from rmqtool.times import now_ms, parse_time, parse_zone
+
+    time = parse_time(until, now=now_ms(), zone=parse_zone(show.tz))
+    with show.output(None if to is None else "Recovered") as output:
+        done = earlier(broker.store(path), time, to=to, progress=work.bar(output))
+        for note in done.notes:
+            output.note(note)
+        output.single(done.shown, earlier_lines(output, done.shown, path, until))
     return Exit.DONE
 
 

@@ -250,6 +250,39 @@ def recovered_lines(output: Output, shown: Mapping[str, Any], store: str) -> Ite
     yield from _verdict_applied(output, shown, store)
 
 
+def earlier_lines(output: Output, shown: Mapping[str, Any], store: str, until: str) -> Iterator[str]:
+    """Yield the lines of a store as it was at a time, as the user typed it: the messages left out, then the changes."""
+    cut, changed = shown["cut"], shown["offsets"]
+    kept = text.counted(shown["messages"], "message")
+    at = output.time(shown["until"])
+    head = f"{text.neutral(store)} as it was at {at}: {kept}, the log from {shown['minPhyOffset']} to "
+    yield from text.hanging(f"{head}{shown['maxPhyOffset']}.", output.look.width, 2)
+    if cut is not None:
+        span = f"stored {output.time(cut['firstStoreTimestamp'])} to {output.time(cut['lastStoreTimestamp'])}"
+        yield from _labelled(
+            output, "LEFT OUT", "error", f"{text.counted(cut['messages'], 'message')} {span}, {text.size(cut['bytes'])}"
+        )
+        for topic, count in _first(sorted(cut["topics"].items(), key=lambda item: (-item[1], item[0]))):
+            yield from _labelled(output, "", "title", f"{topic}  {text.count(count)}")
+        yield from _more(list(cut["topics"]), "other topic")
+    for one in _first(changed):
+        place = f"{one['group']} in {one['topic']}/{one['queueId']}: {one['before']} → {one['after']}, the end"
+        yield from _labelled(output, "OFFSET", "warning", place)
+    yield from _more(changed, "other committed offset")
+    for finding in _first(shown["findings"]):
+        yield from _labelled(output, finding["code"], finding["severity"], finding["message"])
+    yield from _more(shown["findings"], "other finding")
+    target = shown["to"]
+    what = "no message was stored then or later" if cut is None else "the store itself is unchanged"
+    if target is None:
+        command = f"rmqtool recover {quote(store)} --until {quote(until)} --to DIR"
+        yield from verdict_lines(output, f"nothing was written; {what}", None, [command])
+    else:
+        yield from verdict_lines(
+            output, f"the earlier store is in {text.neutral(target)}; {what}", None, [f"rmqtool check {quote(target)}"]
+        )
+
+
 def _labelled(output: Output, label: str, style: str, words: str) -> Iterator[str]:
     """Yield words after a label; colour codes take no width."""
     head = f"  {label.ljust(_RECOVERED_LABEL)}  "
@@ -258,11 +291,11 @@ def _labelled(output: Output, label: str, style: str, words: str) -> Iterator[st
     yield from rest
 
 
-def _first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _first(rows: list[Any]) -> list[Any]:
     return rows[:_RECOVERED_SHOWN]
 
 
-def _more(rows: list[dict[str, Any]], one: str, many: str = "") -> Iterator[str]:
+def _more(rows: list[Any], one: str, many: str = "") -> Iterator[str]:
     if len(rows) > _RECOVERED_SHOWN:
         yield f"  and {text.counted(len(rows) - _RECOVERED_SHOWN, one, many)}; --json shows them all"
 

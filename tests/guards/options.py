@@ -139,7 +139,11 @@ BASES: Mapping[str, Sequence[Base]] = {
         Base("check --explain CL-CRC"),
     ],
     "diff": [Base("diff {s} {o}/other"), Base("diff {o}/rocksdb {o}/rocksdb")],
-    "recover": [Base("recover {s}", damaged=True), Base("recover {s} --apply", writes=True, damaged=True)],
+    "recover": [
+        Base("recover {s}", damaged=True),
+        Base("recover {s} --apply", writes=True, damaged=True),
+        Base("recover {s} --until 2026-11-18T12:19:25.600Z --to {p}/to", writes=True),
+    ],
     "repair": [
         Base("repair {s}", damaged=True),
         Base("repair {s} --apply", writes=True, damaged=True),
@@ -255,6 +259,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "report": ["{p}/report.md"],
     "explain": ["CQ-WRONG"],
     "cq": ["file,rocksdb"],
+    "until": [_MIDDLE],
     "to": ["{p}/to", "5"],
     "allow": ["primary", "state"],
     "plan": ["000000000000"],

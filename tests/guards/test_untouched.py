@@ -84,6 +84,10 @@ def _occupied(name: str) -> Callable[[Path], None]:
     return occupy
 
 
+# Some messages of the store were stored then or later.
+_TIME = "2026-11-18T12:19:25.600Z"
+
+
 def _beside(root: Path, name: str) -> Path:
     return root.parent / name
 
@@ -229,6 +233,16 @@ WRITERS: dict[str, Writer] = {
         [(lambda root: ["recover", root, "--to", _beside(root, "taken")], Exit.REFUSED)],
         _occupied("taken"),
         locked=Exit.DONE,
+    ),
+    "recover --until --to": Writer(
+        lambda root: ["recover", root, "--until", _TIME, "--to", _beside(root, "new")],
+        [
+            (lambda root: ["recover", root, "--until", _TIME, "--to", _beside(root, "taken")], Exit.REFUSED),
+            (lambda root: ["recover", root, "--until", _TIME, "--apply"], Exit.REFUSED),
+            (lambda root: ["recover", root, "--until", "2020-01-01", "--to", _beside(root, "new")], Exit.REFUSED),
+            (lambda root: ["recover", root, "--until", "soon", "--to", _beside(root, "new")], Exit.USAGE),
+        ],
+        _occupied("taken"),
     ),
     "copy": Writer(
         lambda root: ["copy", root, _beside(root, "new")],

@@ -163,6 +163,11 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "recover": (
         Example("A broker was killed; what will its next start do?", "rmqtool recover store", "49-killed-torn"),
         Example("Do better than a broker:", "rmqtool recover store --apply", "49-killed-torn"),
+        Example(
+            "The store as it was before a mistake:",
+            "rmqtool recover store --until 2026-11-18T12:23:26Z --to earlier",
+            "49-broker",
+        ),
     ),
     "init": (
         Example("An empty store with small files:", "rmqtool init new --conf mappedFileSizeCommitLog=1048576"),
