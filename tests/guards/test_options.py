@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
@@ -171,5 +170,8 @@ def test_what_commands_declare_is_what_is_tried() -> None:
     }
 
 
-def test_the_directory_of_the_bench_is_not_written_by_looks(bench: Bench, tmp_path: Path) -> None:
-    assert bench.effect(BASES["cat"][0]).files == ()
+def test_the_directory_of_the_bench_is_not_written_by_looks(bench: Bench) -> None:
+    before = options._files(bench._places[False])
+    assert not bench.effect(BASES["cat"][0]).has_written
+    assert options._files(bench._places[False]) == before
+    assert bench.effect(next(base for base in BASES["topic"] if base.writes)).has_written

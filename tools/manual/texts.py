@@ -68,6 +68,7 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("copy", Exit.SKIPPED): "Copied, but damage was left out; DST.lost-and-found has its bytes and a list.",
     ("copy", Exit.REFUSED): "DST already exists, or SRC is damaged and `--salvage` was not given. Nothing was created.",
     ("copy", Exit.IN_USE): "Another copy to the same DST is running.",
+    ("copy", Exit.REMOTE): "No name server or broker answers, or one refuses; its reason is shown.",
     ("init", Exit.IN_USE): "Another process holds the lock of that directory.",
     ("init", Exit.REFUSED): "The directory is not empty.",
     ("topic", Exit.IN_USE): "A broker runs on the store, and would overwrite the change. Stop it first.",
