@@ -10,6 +10,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, cast
 
+from rmqtool.api.store import is_remote
 from rmqtool.api.wanted import WHERE, Json, Said, Where, Working, effort_of, require_known, unknown_places, wanted_of
 from rmqtool.errors import Exit, OptionalMissing, UsageError
 
@@ -154,6 +155,11 @@ def paths_of(stores: Paths) -> tuple[str, ...]:
     from rmqtool.exports.choice import store_path
 
     listed = [stores] if isinstance(stores, str | os.PathLike) else stores
+    for path in filter(is_remote, listed):
+        raise UsageError(
+            f"export reads files, and {os.fspath(path)} is a live cluster",
+            hint=f"make a store of its topics, then export that: rmqtool copy {os.fspath(path)} DIR -t TOPIC",
+        )
     return tuple(store_path(os.fspath(path)) for path in listed)
 
 
