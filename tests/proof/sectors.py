@@ -5,18 +5,17 @@ Which records those are says the independent reader, which reads the same files 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tests.proof import forked, reader
 from tests.proof.campaign import Campaign, Outcome
 from tests.proof.workshop import unpacked, workshop
+from tests.support.bad_sectors import failing_reads
 
 SECTOR = 4096
 STORES = (
@@ -50,23 +49,10 @@ def _sectors(name: str) -> list[tuple[Path, int]]:
 
 def _spoil(path: Path, begin: int) -> Callable[[], None]:
     """Return what lets reading of one sector fail in the process that calls it."""
-    inode, end = path.stat().st_ino, begin + SECTOR
-    pread, preadv = os.pread, os.preadv
-
-    def judge(descriptor: int, length: int, at: int) -> None:
-        if at < end and begin < at + length and os.fstat(descriptor).st_ino == inode:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def failing_pread(descriptor: int, length: int, at: int) -> bytes:
-        judge(descriptor, length, at)
-        return pread(descriptor, length, at)
-
-    def failing_preadv(descriptor: int, buffers: Sequence[Any], at: int, *flags: int) -> int:
-        judge(descriptor, sum(memoryview(buffer).nbytes for buffer in buffers), at)
-        return preadv(descriptor, buffers, at, *flags)
+    reading = failing_reads(path, (begin, begin + SECTOR))
 
     def spoil() -> None:
-        os.pread, os.preadv = failing_pread, failing_preadv  # type: ignore[assignment]
+        os.pread, os.preadv = reading  # type: ignore[assignment]
 
     return spoil
 

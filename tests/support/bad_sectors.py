@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ import pytest
 
 _PREAD, _PREADV = os.pread, os.preadv
 
+Reading = tuple[Callable[[int, int, int], bytes], Callable[..., int]]
 
-def spoil(monkeypatch: pytest.MonkeyPatch, path: Path, *spans: tuple[int, int]) -> None:
-    """Let reading of the bytes from ``begin`` to before ``end`` of a file fail; the file itself stays as it is."""
+
+def failing_reads(path: Path, *spans: tuple[int, int]) -> Reading:
+    """Return a pread and a preadv that fail for the bytes from ``begin`` to before ``end`` of a file, and no others."""
     inode = path.stat().st_ino
 
     def judge(descriptor: int, length: int, at: int) -> None:
-        if os.fstat(descriptor).st_ino == inode and any(at < end and begin < at + length for begin, end in spans):
+        if any(at < end and begin < at + length for begin, end in spans) and os.fstat(descriptor).st_ino == inode:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def pread(descriptor: int, length: int, at: int) -> bytes:
@@ -29,5 +31,11 @@ def spoil(monkeypatch: pytest.MonkeyPatch, path: Path, *spans: tuple[int, int]) 
         judge(descriptor, sum(memoryview(buffer).nbytes for buffer in buffers), at)
         return _PREADV(descriptor, buffers, at, *flags)
 
+    return pread, preadv
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, path: Path, *spans: tuple[int, int]) -> None:
+    """Let reading of some bytes of a file fail in this test; the file itself stays as it is."""
+    pread, preadv = failing_reads(path, *spans)
     monkeypatch.setattr(os, "pread", pread)
     monkeypatch.setattr(os, "preadv", preadv)
