@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from rmqtool.look import disk
 from tests.docs.screens import ROOMY
 from tests.support.stores import tree_changes, tree_state, unpack
+
+# No test is about how long something takes: the machine may have other work.
+hypothesis.settings.register_profile("rmqtool", deadline=None)
+hypothesis.settings.load_profile("rmqtool")
 
 Unpacker = Callable[[str], Path]
 
