@@ -35,6 +35,8 @@ class Cut:
     # Messages that were stored before the time, after one that was not: the clock was set back.
     stored_before: int = 0
     topics: Counter[str] = field(default_factory=Counter)
+    # The queues, by topic and number, that have a message after the end.
+    queues: set[tuple[str, int]] = field(default_factory=set)
 
     def as_json(self) -> dict[str, Any]:
         """Return ``cut`` of the JSON of a recovery."""
@@ -80,3 +82,5 @@ def _count(cut: Cut, records: Records, until: int) -> None:
     for number, count in enumerate(np.bincount(topics.codes, minlength=len(topics.values)).tolist()):
         if count:
             cut.topics[topics.values[number]] += count
+    for number, queue_id in np.unique(np.stack([topics.codes, records.column("queue_id")]), axis=1).T.tolist():
+        cut.queues.add((topics.values[number], queue_id))

@@ -7,7 +7,7 @@ next messages, which get the same queue offsets. The rest of the configuration s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -97,7 +97,7 @@ def make_earlier(areas: Areas, source: Source, until: int, effort: Effort) -> Ea
                 f"back. To select each message by its time: rmqtool copy {quote(store.root)} DIR -e TIME"
             )
     report = recover(areas.setup(), effort.progress.advance)
-    offsets = list(_lower_offsets(areas, before)) if cut is not None else []
+    offsets = list(_lower_offsets(areas, before, cut.queues)) if cut is not None else []
     return Earlier(areas, report, cut, offsets, notes)
 
 
@@ -151,11 +151,15 @@ def _lower_delays(overlay: OverlayFileSystem, version: str, shorter: Ends) -> No
         text.write(encode_config(DELAY_OFFSET, table, dialect_of(version)))
 
 
-def _lower_offsets(areas: Areas, before: Ends) -> Iterator[OffsetChange]:
-    """Bring committed offsets to the new ends of the queues that got shorter; yield the changes."""
+def _lower_offsets(areas: Areas, before: Ends, named: Iterable[tuple[str, int]]) -> Iterator[OffsetChange]:
+    """Bring committed offsets to the new ends of the queues that got shorter; yield the changes.
+
+    The queues of a mirror may not be built yet. So those that messages after the cut name count too.
+    """
     view = areas.view()
     after = _ends(view)
     shorter = {queue: after.get(queue, 0) for queue, end in before.items() if after.get(queue, 0) < end}
+    shorter |= {queue: after.get(queue, 0) for queue in named}
     _lower_delays(areas.main.overlay, view.version.value, shorter)
     text = config_text(areas.main.overlay, progress_file(enable_lmq=view.config.enable_lmq))
     offsets = ConsumerOffsets(text, view.version, SystemClock(), enable_lmq=view.config.enable_lmq)

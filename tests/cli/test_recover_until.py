@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,22 @@ def test_groups_that_had_read_further_begin_at_the_end(
     assert lowered["G_retry", "%RETRY%G_retry", 0] == (12, 0)
     assert committed(new, "T_delay", "G_ok")[1] == 3
     assert committed(new, "T_normal", "G_ok") == committed(root, "T_normal", "G_ok") != {}
+
+
+def test_a_log_without_queues_gets_them_and_the_same_offsets(
+    store: Unpacker, writable_store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mirror has no queues and no index before they are built."""
+    words = ["--until", "2026-11-18T12:19:25.835Z", "--json", "--to"]
+    _, whole, _ = run(capsys, store("53-broker"), *words, tmp_path / "whole")
+    root = writable_store("53-broker")
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(root / name)
+    status, out, _ = run(capsys, root, *words, tmp_path / "new")
+    assert status == Exit.DONE
+    assert json.loads(out)["offsets"] == json.loads(whole)["offsets"] != []
+    assert messages(tmp_path / "new") == messages(tmp_path / "whole")
+    assert codes(tmp_path / "new") == set()
 
 
 def test_a_later_message_of_an_earlier_time_is_left_out_and_said(

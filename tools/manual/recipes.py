@@ -272,7 +272,8 @@ RECIPES: tuple[Recipe, ...] = (
             " one, or `rmqtool serve DIR`. Groups go on at the offsets that the mirror had copied, seconds before"
             " the end: consumers get a few messages again.",
             "To go back to a moment before a mistake, `rmqtool copy DIR NEW -e TIME` writes the messages stored "
-            "before TIME to a new store.",
+            "before TIME to a new store. `rmqtool recover DIR --until TIME --to NEW` keeps the log as it was up to "
+            "there, with all ids.",
         ),
     ),
 )
