@@ -57,7 +57,8 @@ class How(TypedDict, total=False):
     addresses of broker and name server, port 0 a free one; ``advertise`` is what routes give instead. ``acl`` is a file
     of accounts: plain_acl.yml of 4.x, or users and acls of 5.x as JSON. ``allow`` takes "open" (another address than
     loopback without accounts) and "admin" (requests that delete or change settings, from all clients). ``limits`` are
-    those of ``server.Limits`` by name. ``duration`` ("10m") ends it by itself.
+    those of ``server.Limits`` by name. ``check`` is a command that decides open transactions. ``duration`` ("10m") ends
+    it by itself.
     """
 
     memory: bool
@@ -70,6 +71,7 @@ class How(TypedDict, total=False):
     acl: str | None
     allow: str | Iterable[str] | None
     limits: Settings | None
+    check: str | None
     duration: str | None
     version: str | None
     conf: Settings | None
@@ -273,11 +275,14 @@ def _opened(place: Place | None, how: How) -> Iterator[tuple[Lifecycle, Served]]
     secret = secrets.token_hex(16)
     gate = Gate(how.get("acl"), secret=secret, allows_admin="admin" in allowed or bool(how.get("memory")))
     limits = _limits(how.get("limits"))
+    _require_program(how.get("check"))
     sockets = listen(names, broker, slaves)
     try:
         with _rooted(place, how) as (root, config):
             aside = Aside(partial(_reopened, place), how.get("state")) if how.get("read_only") and place else None
-            running = Lifecycle(root, config, sockets, how.get("advertise"), gate, aside, limits).open()
+            running = Lifecycle(root, config, sockets, how.get("advertise"), gate, aside, limits)
+            running.check_command = how.get("check")
+            running.open()
             with running:
                 served = _served(running, None if how.get("memory") else root)
                 with _owned(served, secret):
@@ -293,6 +298,13 @@ def _require_fitting(place: Place | None, how: How) -> None:
         raise UsageError("--memory and --read-only exclude each other", hint="a new store has nothing to read")
     if how.get("state") is not None and not how.get("read_only"):
         raise UsageError("--state needs --read-only", hint="a store that is written keeps its progress itself")
+
+
+def _require_program(command: str | None) -> None:
+    if command is not None:
+        from rmqtool.broker.consumer.programs import check_program
+
+        check_program(command, "--check")
 
 
 def _allowed(how: How) -> set[str]:

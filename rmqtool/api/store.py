@@ -281,11 +281,11 @@ class Store:
 
         return consume(self, group, limit=limit, **which)
 
-    def tick(self, *, expire: bool = False) -> TickSummary:
+    def tick(self, *, expire: bool = False, check: str | None = None) -> TickSummary:
         """Deliver and expire what is due; see ``rmqtool.tick``."""
         from rmqtool.api.tick import tick
 
-        return tick(self, expire=expire)
+        return tick(self, expire=expire, check=check)
 
     def export(
         self, to: str | os.PathLike[str], *, since_last: bool = False, jobs: int = 1, **which: Unpack[Where]

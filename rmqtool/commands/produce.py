@@ -65,7 +65,7 @@ class Sending:
     at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Deliver at this time.")] = None
     tx: Outcome = None
     replay: Annotated[
-        bool, typer.Option("--replay", help="Send the dead letters of group -g again, to the topic they came from.")
+        bool, typer.Option("--replay", help="Send the dead letters of group -g to their topics again.")
     ] = False
 
 

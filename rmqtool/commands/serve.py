@@ -58,6 +58,10 @@ class Way:
         list[str] | None,
         typer.Option("--limit", metavar="NAME=N", help="Set a limit, as in connections=2000; repeatable."),
     ] = None
+    check: Annotated[
+        str | None,
+        typer.Option("--check", metavar="CMD", help="Decide open transactions: 0 commits, 1 rolls back."),
+    ] = None
     exec: Annotated[
         str | None,
         typer.Option("--exec", metavar="CMD", help="Run a command with NAMESRV_ADDR set; exit with its status."),

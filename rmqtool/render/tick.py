@@ -23,6 +23,15 @@ _WAITS = {
 }
 
 
+def event_line(event: Mapping[str, Any], output: Output) -> str:
+    """Return the line of one event, for a command that goes on."""
+    if "files" in event:
+        return f"Deleted {_expired(event)}."
+    place = f"  {event['topic']}/{event['queueId']}@{event['queueOffset']}" if event.get("topic") else ""
+    due = f"  due {text.timestamp(event['dueTimestamp'], output.look.zone)}" if "dueTimestamp" in event else ""
+    return text.neutral(f"{event['service']}  {event.get('answer') or event['event']}{place}{due}")
+
+
 def ticked_lines(output: Output, summary: Mapping[str, Any], removed: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines; ``removed`` are the expired segments."""
     if summary["counts"]:

@@ -257,6 +257,8 @@ class Lifecycle:
         self._config = self._with_own(config)
         self._stack = ExitStack()
         self._listening: list[asyncio.Server] = []
+        # A shell command that decides open transactions, instead of their producers.
+        self.check_command: str | None = None
 
     def _with_own(self, config: StoreConfig) -> StoreConfig:
         return config.with_assignments(self._own, takes_unused=True)
@@ -296,6 +298,8 @@ class Lifecycle:
         loop = asyncio.get_running_loop()
         self.server = server = Server(self.broker, observer, loop, self._gate, self._limits)
         self._clockwork = Clockwork(server)
+        if self.check_command is not None:
+            server.take_program(self.check_command)
         processors = server.processors
         for found, table in (
             (self._sockets.names, processors.names),
@@ -315,6 +319,8 @@ class Lifecycle:
         server = self.server
         server.is_ending = True
         self._clockwork.stop()
+        if server.program is not None:
+            server.program.end()
         for listening in self._listening:
             listening.close()
         server.held_pulls.answer_over(0, all_of_them=True)

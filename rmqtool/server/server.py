@@ -19,7 +19,8 @@ from rmqtool.broker.processors.by_code import PULLS, SENDS, Processors
 from rmqtool.broker.processors.end_transaction import check_request
 from rmqtool.broker.processors.pull_message import Pulling, Waiting
 from rmqtool.broker.processors.replies import Forwarded, Putting, Reply
-from rmqtool.broker.services.transactions import TransactionState
+from rmqtool.broker.services.check_program import ProgramBeside
+from rmqtool.broker.services.transactions import EndRequest, TransactionState
 from rmqtool.engine.message import PutStatus, QueueKey
 from rmqtool.errors import RmqtoolError
 from rmqtool.formats.commit_log import Message
@@ -223,6 +224,20 @@ class Server:
         # Deliveries and commits of transactions put from the loop, which flushes for them.
         self._store.waits_for_disk = False
         broker.services.check.producer = self._ask_producer
+        self.program: ProgramBeside | None = None
+
+    def take_program(self, command: str) -> None:
+        """Have a program decide open transactions, instead of their producers."""
+        self.program = ProgramBeside(command, self.loop.call_soon_threadsafe, self._decide)
+        self.broker.services.check.producer = self.program.ask
+
+    def _decide(self, request: EndRequest) -> None:
+        try:
+            self.broker.services.transactions.end(request)
+            self.catch_up()
+        except Exception as error:
+            self.bug(error)
+        self.end_turn()
 
     # Requests and answers of clients.
 

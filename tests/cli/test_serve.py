@@ -6,17 +6,21 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from rmqtool.api.cat import scan
 from rmqtool.api.init import init
+from rmqtool.cli import main
 from rmqtool.store.owner import Owner, find_owner
 from tests.support.wire_client import WireClient, send_fields
 
@@ -235,3 +239,28 @@ def test_the_tests_of_our_client_run_at_a_store_in_memory() -> None:
     ran = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r"^\d passed", ran.stdout, re.MULTILINE), ran.stdout
+
+
+@pytest.mark.parametrize(("status", "bodies"), [(0, ["open"]), (1, []), (9, [])])
+def test_a_program_decides_open_transactions(tmp_path: Path, status: int, bodies: list[str]) -> None:
+    root = tmp_path / "halves"
+    sizes = {"mappedFileSizeCommitLog": "65536", "maxIndexNum": "1000", "maxHashSlotNum": "100"}
+    init(root, conf={**sizes, "transactionTimeOut": "100", "transactionCheckInterval": "300"})
+    words = ["-t", "T", "--create", "--tx", "pending", "-g", "P", "open"]
+    assert main(["produce", str(root), *words]) == 0
+    asked = tmp_path / "asked"
+    with started(str(root), *FREE, "--check", f"cat >>{asked}; exit {status}") as (process, _):
+        end = time.monotonic() + 20
+        while not (asked.exists() and asked.read_bytes().endswith(b"\n")):
+            assert process.poll() is None
+            assert time.monotonic() < end
+            select.select([], [], [], 0.05)
+        if bodies:
+            while not [*scan(str(root), topics="T")]:
+                assert time.monotonic() < end
+                select.select([], [], [], 0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    assert [one["body"] for one in scan(str(root), topics="T")] == bodies
+    first = json.loads(asked.read_text(encoding="utf-8").splitlines()[0])
+    assert (first["topic"], first["body"], first["properties"]["PGROUP"]) == ("T", "open", "P")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -139,3 +141,100 @@ def test_a_store_in_use_is_left_alone(lab: Path, capsys: pytest.CaptureFixture[s
     with PosixWritableFileSystem(str(lab)) as files, files.lock():
         assert main(["tick", str(lab)]) == Exit.IN_USE
     assert "in use" in capsys.readouterr().err
+
+
+# The check begins 2 s after a half message and is due a second later.
+HALVES = [*SIZES, "transactionTimeOut=2000", "transactionCheckInterval=1000"]
+
+
+@pytest.fixture
+def halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A store with three open transactions, an hour later."""
+    root = tmp_path / "halves"
+    assert main(["init", str(root), *(word for size in HALVES for word in ("--conf", size))]) == 0
+    from rmqtool.engine.clock import SystemClock
+
+    now = SystemClock.now
+    monkeypatch.setattr(SystemClock, "now", lambda clock: now(clock) - 3_600_000)
+    words = ["-t", "T", "-q", "0", "-g", "P", "--create", "--tx", "pending", "yes", "no", "later"]
+    assert main(["produce", str(root), *words]) == 0
+    monkeypatch.setattr(SystemClock, "now", now)
+    capsys.readouterr()
+    return root
+
+
+DECIDE = 'read -r line; case "$line" in *\'"body": "yes"\'*) exit 0;; *\'"body": "no"\'*) exit 1;; *) exit 9;; esac'
+
+
+def test_a_program_decides_open_transactions(halves: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tick", str(halves), "--check", DECIDE, "--jsonl"]) == Exit.DONE
+    *told, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    for one in told:
+        validate("ticked", one)
+    checked = [one.get("answer") for one in told if one["event"] == "checked"]
+    assert checked == ["commit", "rollback", None]
+    assert summary["summary"]["waiting"]["transaction"]["count"] == 1
+    assert main(["cat", str(halves), "-t", "T", "--template", "{body}\n"]) == 0
+    assert capsys.readouterr().out == "yes\n"
+
+
+def test_a_decision_is_final(halves: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from rmqtool.engine.clock import SystemClock
+
+    assert main(["tick", str(halves), "--check", DECIDE]) == Exit.DONE
+    now = SystemClock.now
+    monkeypatch.setattr(SystemClock, "now", lambda clock: now(clock) + 60_000)
+    assert main(["tick", str(halves), "--check", "exit 0"]) == Exit.DONE
+    capsys.readouterr()
+    assert main(["cat", str(halves), "-t", "T", "--template", "{body}\n"]) == 0
+    assert capsys.readouterr().out == "yes\nlater\n"
+
+
+def test_the_program_gets_the_message_as_its_producer_sent_it(halves: Path, tmp_path: Path) -> None:
+    out = tmp_path / "given.jsonl"
+    assert main(["tick", str(halves), "--check", f"cat >>{out}; exit 1"]) == Exit.DONE
+    given = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    for one in given:
+        validate("message", one)
+    assert [(one["topic"], one["queueId"], one["body"]) for one in given] == [
+        ("T", 0, "yes"),
+        ("T", 0, "no"),
+        ("T", 0, "later"),
+    ]
+    assert {one["properties"]["PGROUP"] for one in given} == {"P"}
+
+
+def test_a_program_that_does_not_exist_is_refused(halves: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with left_alone(halves / "commitlog"):
+        assert main(["tick", str(halves), "--check", "no-such-program"]) == Exit.USAGE
+    assert '--check: no program "no-such-program"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_follow_delivers_what_becomes_due_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    root = tmp_path / "lab"
+    assert main(["init", str(root), *(word for size in SIZES for word in ("--conf", size))]) == 0
+    assert main(["produce", str(root), "-t", "T", "--create", "--delay", "1", "soon"]) == 0
+    command = [sys.executable, "-m", "rmqtool", "tick", str(root), "--follow", "--jsonl"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        assert (told["event"], told["topic"]) == ("delivered", "T")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == (Exit.INTERRUPTED if number == signal.SIGINT else -number)
+    (summary,) = map(json.loads, out.splitlines())
+    assert summary["summary"]["waiting"]["delay"]["count"] == 0
+    assert json.loads(err)["error"]["message"] == "stopped: 1 happened"
+    assert not (root / "abort").exists()
+    assert main(["tick", str(root)]) == Exit.DONE
+
+
+def test_follow_ends_while_a_program_runs(halves: Path) -> None:
+    command = [sys.executable, "-m", "rmqtool", "tick", str(halves), "--follow", "--check", "echo asked >&2; sleep 60"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "asked\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == -signal.SIGTERM
+    assert not (halves / "abort").exists()

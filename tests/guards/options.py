@@ -285,6 +285,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "invisible": ["90s"],
     "exec": ["cat >/dev/null", "false"],
     "timeout": ["1ms", "5m"],
+    "check": ["exit 0", "exit 1"],
     "mode": ["overwrite", "append"],
     "columns": ["topic,queue_id"],
     "body": ["none", "raw"],

@@ -132,7 +132,10 @@ WRITERS: dict[str, Writer] = {
     ),
     "tick": Writer(
         lambda root: ["tick", root],
-        [(lambda root: ["tick", root, "--at", "nonsense"], Exit.USAGE)],
+        [
+            (lambda root: ["tick", root, "--at", "nonsense"], Exit.USAGE),
+            (lambda root: ["tick", root, "--check", "no-such-program"], Exit.USAGE),
+        ],
     ),
     "tick after a crash": Writer(
         lambda root: ["tick", root], [(lambda root: ["tick", root], Exit.REFUSED)], _crashed, full=Exit.REFUSED

@@ -112,6 +112,7 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("mirror", Exit.INTERRUPTED): "Ctrl-C: everything copied is on disk. SIGTERM does the same and exits with 0.",
     ("tick", Exit.IN_USE): "A broker runs on the store and does this itself. Nothing was done.",
     ("tick", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
+    ("tick", Exit.INTERRUPTED): "Ctrl-C: what was delivered is saved, and the store is closed.",
     (
         "tick",
         Exit.SKIPPED,
@@ -328,6 +329,8 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "`produce`, `consume --commit`, `topic` and `group` of the same user go through the server of a store that "
             "is served: a file in XDG_RUNTIME_DIR names it. `produce --flush`, `--as`, `--conf` and `consume --pop` "
             "are refused there. `consume` without `--commit` and commands that only look read the files.",
+            "With `--check` a shell command decides open transactions, as with tick. Producers are not asked then. "
+            "One command runs at a time.",
         ),
     ),
     "mirror": (
@@ -356,6 +359,12 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "Each due action happens at least once. tick saves its position after delivered messages are on disk. If "
             "it is interrupted, the next tick does the rest, and may repeat the last actions. It uses the clock of the "
             "machine, so everything that a stopped broker missed is due at once.",
+            "With `--follow` it goes on with what becomes due. SIGINT or SIGTERM ends it, and the store is closed.",
+            "`--check` runs a shell command for each half message whose check is due. A broker would ask its "
+            "producer. The command gets the message as a line of JSON on standard input, with its own topic and "
+            "queue. Exit status 0 commits it, 1 rolls it back. After any other status, or after 60 seconds, it stays "
+            "open. The next check is after transactionCheckInterval; there are at most transactionCheckMax. The "
+            "output of the command goes to standard error.",
             "Nothing is deleted without --expire. A broker deletes segments of the log that are older than "
             "fileReservedTime, at the hour of deleteWhen or when the disk is 75 % full (diskMaxUsedSpaceRatio). When "
             "it is 85 % full (diskSpaceCleanForciblyRatio, cleanFileForciblyEnable), it deletes the oldest segments of "

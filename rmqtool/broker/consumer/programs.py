@@ -35,7 +35,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_]")
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 
 
-def check_program(command: str) -> None:
+def check_program(command: str, option: str = "--exec") -> None:
     """Raise before the first message if the program does not exist. Otherwise each message would count as failed.
 
     Only a command that begins with a plain word is checked, by the shell, which knows its built-ins and its path.
@@ -47,7 +47,9 @@ def check_program(command: str) -> None:
         ["/bin/sh", "-c", 'command -v "$1"', "sh", word], stdout=subprocess.DEVNULL, check=False
     )
     if found.returncode:
-        raise UsageError(f'--exec: no program "{word}"', hint="give its full path, or install it where $PATH finds it")
+        raise UsageError(
+            f'{option}: no program "{word}"', hint="give its full path, or install it where $PATH finds it"
+        )
 
 
 class Ended(NamedTuple):

@@ -362,14 +362,17 @@ class TransactionCheck:
         decided = _Decided(op_start)
         self._read_ops(decided, queue_id, half_start)
         reached = half_start
-        for offset, happened in self._visit(queue_id, half_start, decided):
-            reached = offset
-            if happened is not None:
-                yield happened
-        if reached != half_start:
-            self._offsets.commit_offset(TRANS_GROUP, HALF_TOPIC, queue_id, reached)
-        if (op_reached := decided.progress(op_start)) != op_start:
-            self._offsets.commit_offset(TRANS_GROUP, OP_HALF_TOPIC, queue_id, op_reached)
+        try:
+            for offset, happened in self._visit(queue_id, half_start, decided):
+                reached = offset
+                if happened is not None:
+                    yield happened
+        finally:
+            # Also when the caller stops here: what was decided must not be asked about again.
+            if reached != half_start:
+                self._offsets.commit_offset(TRANS_GROUP, HALF_TOPIC, queue_id, reached)
+            if (op_reached := decided.progress(op_start)) != op_start:
+                self._offsets.commit_offset(TRANS_GROUP, OP_HALF_TOPIC, queue_id, op_reached)
 
     def _visit(self, queue_id: int, offset: int, decided: _Decided) -> Iterator[tuple[int, Happened | None]]:
         """Visit the half messages; yield (the offset up to which all are finished, the event or None)."""
@@ -451,16 +454,19 @@ class TransactionCheck:
             return None
         if is_immune:
             return Happened(Service.TRANSACTION, "put off", half, ticket)
-        if self.producer is not None:
-            self._take_answer(ticket, self.producer)
-        return Happened(Service.TRANSACTION, "checked", half, ticket, {"times": times})
+        answer = TransactionState.UNKNOWN if self.producer is None else self._take_answer(ticket, self.producer)
+        known = {} if answer is TransactionState.UNKNOWN else {"answer": answer.value}
+        return Happened(Service.TRANSACTION, "checked", half, ticket, {"times": times, **known})
 
-    def _take_answer(self, ticket: PutTicket, producer: Producer) -> None:
+    def _take_answer(self, ticket: PutTicket, producer: Producer) -> TransactionState:
         again = self._store.reader.message_at(ticket.physical_offset)
-        if again is not None:
-            group = again.properties.get(PGROUP, "")
-            place = ticket.physical_offset, ticket.queue_offset
-            self._transactions.end(EndRequest(group, *place, producer(again), from_check=True))
+        if again is None:
+            return TransactionState.UNKNOWN
+        answer = producer(again)
+        group = again.properties.get(PGROUP, "")
+        place = ticket.physical_offset, ticket.queue_offset
+        self._transactions.end(EndRequest(group, *place, answer, from_check=True))
+        return answer
 
     def _discard(self, half: Message, times: int) -> PutTicket:
         self._topics.ensure(CHECK_MAX_TIME_TOPIC, 1, PERM_READ | PERM_WRITE)
