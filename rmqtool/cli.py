@@ -152,7 +152,11 @@ def _options(
     verbose: Annotated[
         bool,
         typer.Option(
-            "-v", "--verbose", callback=_note_verbose, is_eager=True, help="With --version: also show the kernel."
+            "-v",
+            "--verbose",
+            callback=_note_verbose,
+            is_eager=True,
+            help="With --version: show whether compiled code is used.",
         ),
     ] = False,
     debug: Annotated[bool, typer.Option(_DEBUG, help=_DEBUG_HELP)] = False,

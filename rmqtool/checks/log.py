@@ -5,7 +5,7 @@ Of the files, names are checked, gaps between them, and whether files are missin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -230,8 +230,8 @@ class LogJudge:
         if run.records > 1:
             message = _run_words(run, start)
         lost = _lost_message(run)
-        words = ", ".join(f"{name} {value}" for name, value in lost.items())
-        message += f"; the message was {words}" if words else ""
+        words = _name_words(lost)
+        message += f"; the message had {words}" if words else ""
         found = new_finding(code, message, _with_queue(place, run), records=run.records)
         yield replace(found, data={**found.data, **lost})
 
@@ -285,6 +285,13 @@ def _lost_message(run: FlawRun) -> dict[str, str]:
         return {}
     keys, uniq_key = run.first.keys, run.first.uniq_key
     return {name: value for name, value in (("keys", keys), ("uniqKey", uniq_key)) if value}
+
+
+def _name_words(lost: Mapping[str, str]) -> str:
+    """Return the keys of a lost message, each in quotes, and its unique key."""
+    keys = [f'"{key}"' for key in lost.get("keys", "").split()]
+    words = [f"the key{'s' if len(keys) > 1 else ''} {', '.join(keys)}"] if keys else []
+    return " and ".join([*words, *([f"the unique key {lost['uniqKey']}"] if "uniqKey" in lost else [])])
 
 
 def _with_queue(place: Place, run: FlawRun) -> Place:

@@ -56,7 +56,7 @@ def check(
     """Check a store: every record of the log, and every file against the log.
 
     Queues, index, checkpoint, configuration, timers, transactions and pop state are compared with the log in both
-    directions. Nothing is written. If a broker is writing the store, unfinished writes are not reported as damage.
+    directions. Nothing is written. Unfinished writes of a running broker are not reported as damage.
     """
     from rmqtool.api.check import checking
 

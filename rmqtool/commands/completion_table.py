@@ -8,7 +8,7 @@ Option = tuple[tuple[str, ...], str, str]
 
 ROOT_OPTIONS: tuple[Option, ...] = (
     (('--version',), 'Show the version.', ''),
-    (('-v', '--verbose'), 'With --version: also show the kernel.', ''),
+    (('-v', '--verbose'), 'With --version: show whether compiled code is used.', ''),
     (('--debug',), 'Show the traceback of an unexpected error.', ''),
     (('--install-completion',), 'Install completion for the current shell.', ''),
     (('--show-completion',), 'Show completion for the current shell, to copy it or customize the installation.', ''),
@@ -199,7 +199,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('recover', "Rehearse a broker's next start; only --apply writes.", ('store',), (
+    ('recover', "Rehearse a broker's next start; --apply loses nothing.", ('store',), (
         (('--to',), 'Write the store as that broker would leave it to a new directory.', 'file'),
         (('--until',), 'End the log before the first message stored then or later.', 'times'),
         (('--apply',), "Recover the store with rmqtool's own rules, which keep all valid messages.", ''),

@@ -43,7 +43,7 @@ COMMANDS: tuple[Entry, ...] = (
         "recover",
         "rmqtool.commands.recover:recover",
         Panel.FIX,
-        "Rehearse a broker's next start; only --apply writes.",
+        "Rehearse a broker's next start; --apply loses nothing.",
     ),
     Entry("repair", "rmqtool.commands.repair:repair", Panel.FIX, "Repair a store: plan, apply, undo."),
     Entry("copy", "rmqtool.commands.copy:copy", Panel.FIX, "Salvage, split, merge or purge stores into a new store."),

@@ -192,8 +192,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
         "CL-BRIDGE",
         _NOTICE,
-        "A repair has covered damage with a placeholder record, which readers skip. The messages that were here are "
-        "lost; the undo journal of the repair has the bytes.",
+        "A repair has covered damage with a placeholder record, which readers skip. Its messages are lost; the undo "
+        "journal of the repair has the bytes.",
         None,
         None,
         (),
@@ -256,7 +256,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _APPLY,
         (),
         (
-            "4.9: adds entries only for messages after the end of the furthest queue; the others stay missing",
+            "4.9: adds entries only after the last message that any queue has an entry for; the others stay missing",
             "5.3, 5.4: adds entries only for the part of the log read by its recovery; the others stay missing",
         ),
     ),

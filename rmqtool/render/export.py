@@ -30,7 +30,7 @@ def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
         return
     sizes = f"{text.size(shown['bytes'])} from {text.size(shown['sourceBytes'])} of log"
     yield f"{to}: {_counted(shown['rows'], 'message')} in {_counted(shown['files'], 'file')}, {sizes}"
-    yield f"the record of what was read: {to}_manifest"
+    yield f"manifest (what was read): {to}_manifest"
     damaged = shown["damaged"]
     if damaged["ranges"]:
         named = f"listed in {to}_damage" if on_corrupt == "emit" else "left out of it"

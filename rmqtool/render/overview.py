@@ -174,21 +174,24 @@ def _group_words(groups: Mapping[str, Any], own: Collection[str]) -> str:
     """Say how far consumer groups lag: the number that the list of groups ends with, too."""
     if not groups:
         return "none with committed offsets"
-    lags = [
-        sum(max(place["lag"], 0) for queues in topics.values() for place in queues.values())
+    lag_of = {
+        group: sum(max(place["lag"], 0) for queues in topics.values() for place in queues.values())
         for group, topics in groups.items()
         if group not in own
-    ]
+    }
+    lags = list(lag_of.values())
     count = f"{len(lags)}" + (f", and {len(groups) - len(lags)} of the broker's own" if len(lags) < len(groups) else "")
     past = sum(
         any(place["lag"] < 0 for queues in topics.values() for place in queues.values())
         for group, topics in groups.items()
         if group not in own
     )
-    lagging = sum(map(bool, lags))
+    lagging = [group for group, lag in lag_of.items() if lag]
     parts = [count]
-    if lagging:
-        parts.append(f"{text.counted(lagging, 'lags', 'lag')} by {text.counted(sum(lags), 'message')} in total")
+    if len(lagging) == 1:
+        parts.append(f"1 group lags: {text.neutral(lagging[0])}, by {text.counted(sum(lags), 'message')}")
+    elif lagging:
+        parts.append(f"{text.count(len(lagging))} groups lag, by {text.counted(sum(lags), 'message')} in total")
     if past:
         parts.append(f"{past} with committed offsets past the end of a queue")
     return "; ".join(parts if len(parts) > 1 else [count, "no lag"])

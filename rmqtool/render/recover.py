@@ -47,6 +47,9 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
         first, *rest = text.hanging(head + words, output.look.width, len(head))
         yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
         yield from rest
+    if shown["mode"] == "abnormal":
+        words = "rmqtool recover --apply deletes no valid message, but it cannot be undone; rmqtool repair can."
+        yield from text.hanging(words, output.look.width, 2)
     yield from _verdict(output, shown, commands)
 
 
@@ -158,7 +161,7 @@ def _rewinds(rewinds: Collection[Row]) -> Iterator[tuple[str, str, str]]:
     for row in list(rewinds)[:_SHOWN]:
         again = text.counted(row["before"] - row["after"], "offset")
         words = f"{text.neutral(row['topic'])}/{row['queueId']} {row['before']} → {row['after']}"
-        yield "REWIND", f"{words}: {again} would be reused", "warning"
+        yield "REWIND", f"{words}: {again} would be given out again", "warning"
     if len(rewinds) > _SHOWN:
         yield "REWIND", f"and {text.counted(len(rewinds) - _SHOWN, 'other queue')}", "warning"
 
@@ -204,13 +207,23 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> 
     yield from verdict_lines(output, words, severity, commands[then])
 
 
+_LOST_NAMED = 5
+
+
 def _gone(shown: Row) -> str:
     """Say which messages were missing before this start: it destroys nothing, but is not a clean result."""
     lost = sum(row["before"] - row["after"] for row in shown["rewinds"])
     hole = sum(hole["length"] for hole in shown["holes"])
     if hole:
         return f", but {text.size(hole)} in the middle of the log are missing already, with their messages"
-    return f", but {text.counted(lost, 'was', 'were')} lost already" if lost else ""
+    if not lost:
+        return ""
+    rows = [row for row in shown["rewinds"] if row["before"] > row["after"]]
+    named = ", ".join(
+        f"{text.count(row['before'] - row['after'])}\u00a0in\u00a0{text.neutral(row['topic'])}/{row['queueId']}"
+        for row in (rows if len(rows) <= _LOST_NAMED else ())
+    )
+    return f", but {text.counted(lost, 'was', 'were')} lost already{f': {named}' if named else ''}"
 
 
 def _is_missing(shown: Row) -> Severity | None:

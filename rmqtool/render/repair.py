@@ -20,7 +20,7 @@ _CLASS, _ACTION = 7, 8
 _OFFSETS = 32
 # Added to a step that changes damage in the log: the messages that it gives up.
 _MEANT = {
-    "bridge": "; its messages are given up, and readers skip the placeholder",
+    "bridge": "; a placeholder is written over it, which readers skip; what was there stays lost",
     "truncate": "; the log is cut off here, with every message after it",
 }
 

@@ -302,7 +302,7 @@ def test_counts_are_the_same_wherever_they_stand(store, capsys):
     total = sum(lags.values())
     assert total > 0
     screen = run(capsys, "info", root)[1]
-    assert f"; {sum(map(bool, lags.values()))} lag by {total} messages in total" in screen
+    assert f"; {sum(map(bool, lags.values()))} groups lag, by {total} messages in total" in screen
     groups = run(capsys, "info", root, "groups")[1]
     assert f"{sum(map(bool, lags.values()))} groups lag: " in groups
     rows = json.loads(run(capsys, "info", root, "topics", "--json")[1])
@@ -345,3 +345,21 @@ def test_groups_whose_queues_are_gone_are_not_called_without_lag(writable_store,
     (words,) = [line for line in run(capsys, "info", root)[1].splitlines() if line.startswith("groups ")]
     assert "no lag" not in words
     assert "with committed offsets past the end of a queue" in words
+
+
+def test_the_only_group_that_lags_is_named() -> None:
+    from rmqtool.render.overview import _group_words
+
+    groups = {name: {"T": {"0": {"committed": 1, "lag": lag}}} for name, lag in (("g_done", 0), ("g_lag", 26))}
+    assert _group_words(groups, ()) == "2; 1 group lags: g_lag, by 26 messages"
+    assert _group_words({**groups, "g": groups["g_lag"]}, ("g",)).startswith(
+        "2, and 1 of the broker's own; 1 group lags"
+    )
+    assert _group_words({**groups, "g": groups["g_lag"]}, ()) == "3; 2 groups lag, by 52 messages in total"
+
+
+def test_a_rehearsal_names_the_queues_that_lost_messages_and_says_that_apply_cannot_be_undone(store, capsys) -> None:
+    out = " ".join(run(capsys, "recover", store("49-killed-torn"))[1].split())
+    assert "but 3 were lost already: 1 in KillT/0, 1 in KillT/1, 1 in KillT/2" in out
+    assert "it cannot be undone; rmqtool repair can. no message would be deleted" in out
+    assert "cannot be undone" not in run(capsys, "recover", store("49-basic"))[1]

@@ -243,7 +243,9 @@ def test_a_lost_message_is_named_and_query_and_check_say_the_same_place(writable
     lines = [json.loads(line) for line in run(capsys, "check", root, "--jsonl")[1].splitlines()]
     (found,) = [line for line in lines if line.get("code") == "CL-CRC"]
     assert (found["data"]["keys"], found["data"]["uniqKey"]) == (victim["keys"], victim["uniqKey"])
-    assert f"the message was keys {victim['keys']}, uniqKey {victim['uniqKey']}" in found["message"]
+    quoted = ", ".join(f'"{key}"' for key in victim["keys"].split())
+    named = f"{'keys' if ' ' in victim['keys'] else 'key'} {quoted} and the unique key {victim['uniqKey']}"
+    assert f"the message had the {named}" in found["message"]
     status, out, _ = run(capsys, "query", root, f"@{victim['commitLogOffset']}", "--json")
     (unread,) = json.loads(out)["searched"]["unread"]
     assert status == Exit.SKIPPED

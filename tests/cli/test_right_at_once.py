@@ -21,7 +21,7 @@ DEAD = "FD0000000000000000000000000000027C1A4E0E2F2A5A310EA70016"
 
 def test_a_rehearsal_says_that_it_changes_nothing_and_a_tick_what_it_deletes_only_when_asked() -> None:
     shown = type_words(["--help"]).out
-    assert "  recover  Rehearse a broker's next start; only --apply writes." in shown
+    assert "  recover  Rehearse a broker's next start; --apply loses nothing." in shown
     assert "  tick     Deliver what is due now; with --expire, delete old segments." in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -123,7 +123,7 @@ def test_an_export_of_a_topic_that_is_not_there_writes_nothing(mode: str, store:
 def test_an_export_names_the_record_of_what_was_read(store: Stores, tmp_path: Path) -> None:
     out = tmp_path / "out"
     typed = type_words(["export", str(store("53-basic")), "--to", str(out), "--engine", "local", "-t", "TopicA"])
-    assert f"the record of what was read: {out}_manifest" in typed.out
+    assert f"manifest (what was read): {out}_manifest" in typed.out
     assert (tmp_path / "out_manifest").is_dir()
 
 

@@ -227,7 +227,10 @@ def subscribe(asked: Asked, known: Known) -> dict[str, Subscription]:
 def _topics_of(group: str, known: Known) -> list[str]:
     """Return the topics in which a group has progress."""
     if not group:
-        raise UsageError("nothing to consume", hint="name a topic with -t, or a group that has consumed with -g")
+        raise UsageError(
+            "say what to consume: a topic with -t, or a group that has consumed with -g",
+            hint="rmqtool topic STORE list",
+        )
     retry = retry_topic(group)
     found = sorted({topic for topic, name in known.progressed if name == group and topic != retry})
     if not found:
