@@ -537,6 +537,7 @@ Ticked = TypedDict(
         "reason": "NotRequired[str]",
         "status": "NotRequired[str]",
         "times": "NotRequired[int]",
+        "answer": "NotRequired[str]",
         "segments": "NotRequired[int]",
         "messages": "NotRequired[int]",
         "bytes": "NotRequired[int]",

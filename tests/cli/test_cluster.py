@@ -149,7 +149,7 @@ def test_info_has_the_queues_of_the_files(root: Path, address: str, run: Run, me
     assert place == {"committed": 1, "lag": most - 1, "oldestUnreadTimestamp": first["storeTimestamp"]}
     screen = run("info", address)[1]
     assert "broker-a" in screen
-    assert f"{most - 1} messages in total" in screen
+    assert f"1 group lags: G, by {most - 1} messages" in screen
 
 
 def test_lists_of_info(address: str, run: Run, messages: list[dict[str, Any]]) -> None:

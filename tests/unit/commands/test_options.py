@@ -43,7 +43,7 @@ COMMON = {
     "--conf": None,
 }
 # Of the commands that read or write a cluster, and of the two that put or copy messages.
-OF_SOME = {"--credentials": None, "--tls": None, "--retry-unknown": None, "--delay": None, "--on-error": None}
+OF_SOME = dict.fromkeys(("--credentials", "--tls", "--retry-unknown", "--delay", "--on-error", "--tx"))
 
 
 def names_of(annotation: object) -> tuple[str, ...]:
