@@ -159,10 +159,10 @@ def _plain(text: str) -> Denied:
 def read_plain(text: str) -> PlainRules:
     """Read ``plain_acl.yml``. Raises UsageError."""
     found = parse_yaml(text)
-    if not isinstance(found, dict) or "accounts" not in found:
-        raise UsageError("this is not a plain_acl.yml: it has no accounts", hint=_EXAMPLE)
+    if not isinstance(found, dict) or not isinstance(found.get("accounts"), list):
+        raise UsageError("this is not a plain_acl.yml: it has no list of accounts", hint=_EXAMPLE)
     white = [address_matcher(str(one)) for one in found.get("globalWhiteRemoteAddresses") or ()]
-    return PlainRules(white, [_account(one) for one in found["accounts"] or ()])
+    return PlainRules(white, [_account(one) for one in found["accounts"]])
 
 
 def _account(given: Any) -> PlainAccount:
@@ -239,7 +239,9 @@ class PolicyRules:
             raise _denied(f"User:{name} is not found.")
         if str(user.get("userStatus") or "enable").lower() == "disable":
             raise _denied(f"User:{name} is disabled.")
-        if not is_signed(command, str(user.get("password") or "")):
+        password = str(user.get("password") or "")
+        # Anybody can sign with an empty key.
+        if not password or not is_signed(command, password):
             raise _denied("check signature failed.")
         if str(user.get("userType") or "").lower() == "super":
             return
@@ -301,77 +303,17 @@ def read_policies(text: str, cluster: str) -> PolicyRules:
         raise UsageError("this is not a file of users and acls", hint=_EXAMPLE) from error
 
 
-# The part of YAML that plain_acl.yml uses: mappings, lists, and texts.
-
-_COMMENT = re.compile(r"(?:^|\s)#.*$")
-
-
-class _Line(NamedTuple):
-    indent: int
-    text: str
-
-
 def parse_yaml(text: str) -> Any:
-    """Return the value of a text: mappings and lists by indentation, and plain or quoted texts. Raises UsageError."""
-    lines = []
-    for raw in text.splitlines():
-        line = _COMMENT.sub("", raw).rstrip()
-        if line.strip() and line.strip() != "---":
-            if "\t" in line[: len(line) - len(line.lstrip())]:
-                raise UsageError(f"a tab indents a line: {raw.strip()!r}", hint="YAML indents with blanks")
-            lines.append(_Line(len(line) - len(line.lstrip()), line.strip()))
-    value = _block(lines, lines[0].indent) if lines else None
-    if lines:
-        raise UsageError(f"this line cannot be read: {lines[0].text!r}", hint=_EXAMPLE)
-    return value
+    """Return the value of a text in YAML. Raises UsageError."""
+    import yaml
 
-
-def _block(lines: list[_Line], indent: int) -> Any:
-    if lines[0].text.startswith("-"):
-        return _sequence(lines, indent)
-    return _mapping(lines, indent)
-
-
-def _sequence(lines: list[_Line], indent: int) -> list[Any]:
-    found = []
-    while lines and lines[0].indent == indent and lines[0].text.startswith("-"):
-        text = lines[0].text[1:].lstrip()
-        if not text:
-            lines.pop(0)
-            found.append(_block(lines, lines[0].indent) if lines and lines[0].indent > indent else None)
-        elif re.match(r"[\w.]+:(\s|$)", text):
-            # The mapping begins on the line of the hyphen.
-            inner = indent + len(lines[0].text) - len(text)
-            lines[0] = _Line(inner, text)
-            found.append(_mapping(lines, inner))
-        else:
-            lines.pop(0)
-            found.append(_scalar(text))
-    return found
-
-
-def _mapping(lines: list[_Line], indent: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    while lines and lines[0].indent == indent and not lines[0].text.startswith("-"):
-        name, colon, text = lines.pop(0).text.partition(":")
-        if not colon:
-            raise UsageError(f"this line has no colon: {name!r}", hint=_EXAMPLE)
-        text = text.strip()
-        if text:
-            found[name.strip()] = _scalar(text)
-        elif lines and (lines[0].indent > indent or (lines[0].indent == indent and lines[0].text.startswith("-"))):
-            found[name.strip()] = _block(lines, lines[0].indent)
-        else:
-            found[name.strip()] = None
-    return found
-
-
-def _scalar(text: str) -> Any:
-    if text in ("[]", "{}"):
-        return []
-    if text[0] in "[{&*!|>" and text != _ANYTHING and not text.startswith("*."):
-        raise UsageError(f"this form of YAML is not read: {text!r}", hint="write lists with one hyphen a line")
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        # The text of the error shows the line, which can hold a secret.
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "it cannot be read"
+        place = "" if mark is None else f", line {mark.line + 1}"
+        raise UsageError(f"this is not YAML{place}: {problem}", hint=_EXAMPLE) from None
 
 
 # The gate.

@@ -191,6 +191,12 @@ def test_users_and_policies() -> None:
     assert judge(rules, SEND, ("app", "wrong"), "orders") == (16, "check signature failed.")
 
 
+def test_a_user_without_a_password_is_refused() -> None:
+    """Anybody can sign with an empty key."""
+    rules = read_policies(json.dumps({"users": [{"username": "blank", "userType": "Super"}]}), "DefaultCluster")
+    assert judge(rules, SEND, ("blank", ""), "orders") == (16, "check signature failed.")
+
+
 @pytest.mark.parametrize(
     ("pattern", "inside", "outside"),
     [
@@ -218,7 +224,21 @@ def test_what_is_not_read_is_refused(text: str) -> None:
 
 def test_forms_of_yaml() -> None:
     assert parse_yaml("a: 1 # one\nb:\n- x\n- 'y # z'\nc:\n  d: \"e: f\"\n  g:\n") == {
-        "a": "1",
-        "b": ["x", "'y"],
+        "a": 1,
+        "b": ["x", "y # z"],
         "c": {"d": "e: f", "g": None},
     }
+
+
+def test_a_secret_may_hold_a_number_sign() -> None:
+    text = "accounts:\n- {accessKey: 'producer', secretKey: 'twelve # 345'}\n"
+    rules = read_plain(text)
+    assert judge(rules, SEND, ("producer", "twelve # 345"), "orders") != judge(
+        rules, SEND, ("producer", "twelve"), "orders"
+    )
+
+
+def test_an_error_of_yaml_does_not_show_a_secret() -> None:
+    with pytest.raises(UsageError, match="line 2") as raised:
+        read_plain("accounts:\n- {accessKey: producer, secretKey: hidden-words: x\n")
+    assert "hidden" not in raised.value.message
