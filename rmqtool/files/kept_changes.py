@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from rmqtool.errors import WriteFailed
 from rmqtool.files.failures import read_failed, write_failed
 from rmqtool.files.filesystem import Buffer, Closable, Kind, ReadableFileSystem, Space, Status, join
 from rmqtool.files.overlay import Below, Content, Node, OverlayFileSystem
@@ -178,7 +179,9 @@ class KeptChanges(Closable):
     def __init__(self, directory: ReadableFileSystem, overlays: Sequence[KeptOverlay]) -> None:
         self._path = directory.shown(CHANGES)
         self._lock = threading.Lock()
+        self._syncing = threading.Lock()
         self._is_synced = True
+        self._failure: WriteFailed | None = None
         self.was_there = os.path.exists(self._path)
         if self.was_there:
             self._replay(overlays)
@@ -237,17 +240,23 @@ class KeptChanges(Closable):
 
     def sync(self) -> None:
         """Make the changes durable."""
-        with self._lock:
-            if self._is_synced or self._descriptor < 0:
-                return
-            self._is_synced = True
-            descriptor = os.dup(self._descriptor)
-        try:
-            os.fdatasync(descriptor)
-        except OSError as error:
-            raise write_failed("sync", self._path, error) from error
-        finally:
-            os.close(descriptor)
+        # Who comes while another thread syncs waits for it: its changes are durable after that, not before.
+        with self._syncing:
+            with self._lock:
+                if self._failure is not None:
+                    raise self._failure
+                if self._is_synced or self._descriptor < 0:
+                    return
+                self._is_synced = True
+                descriptor = os.dup(self._descriptor)
+            try:
+                os.fdatasync(descriptor)
+            except OSError as error:
+                # It is unknown now which changes are on disk. A second sync would succeed, and prove nothing.
+                self._failure = write_failed("sync", self._path, error)
+                raise self._failure from error
+            finally:
+                os.close(descriptor)
 
     def close(self) -> None:
         """Make the changes durable, and keep no more."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from rmqtool.errors import WriteFailed
 from rmqtool.files.filesystem import iter_tree
 from rmqtool.files.kept_changes import CHANGES, KeptChanges, KeptOverlay
 from rmqtool.files.posix import PosixReadableFileSystem
@@ -118,3 +122,50 @@ def test_what_is_written_again_and_again_is_kept_once(places: Places) -> None:
         assert content(overlay)["config/offsets"] == b"1999" * 100
     assert grown > 800_000
     assert (places[1] / CHANGES).stat().st_size < 10_000
+
+
+def test_a_sync_that_failed_is_never_followed_by_one_that_succeeds(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed fdatasync the kernel may have dropped the pages: nobody knows what is on disk."""
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def write_and_sync_twice() -> None:
+        with opened(places) as overlay:
+            write(overlay, "log", b"changed", 5000)
+            with monkeypatch.context() as patch:
+                patch.setattr("os.fdatasync", fail)
+                with pytest.raises(WriteFailed, match="sync"):
+                    overlay.sync()
+            with pytest.raises(WriteFailed, match="sync"):
+                overlay.sync()
+
+    # Closing says it once more: what is kept is not known to be durable.
+    with pytest.raises(WriteFailed, match="sync"):
+        write_and_sync_twice()
+
+
+def test_a_second_thread_waits_for_the_sync_of_the_first(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+    real = os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        begun.set()
+        assert may_end.wait(10)
+        real(descriptor)
+
+    with opened(places) as overlay:
+        write(overlay, "log", b"changed", 5000)
+        monkeypatch.setattr("os.fdatasync", slow)
+        first = threading.Thread(target=overlay.sync)
+        second = threading.Thread(target=lambda: (overlay.sync(), ended.set()))
+        first.start()
+        assert begun.wait(10)
+        second.start()
+        assert not ended.wait(0.2)
+        may_end.set()
+        first.join(10)
+        second.join(10)
+        assert ended.is_set()
