@@ -322,6 +322,22 @@ def are_bridges(records: Records) -> Mask:
     return found
 
 
+def have_zeros(records: Records) -> Mask:
+    """Return which records have a zero byte in topic or properties: no text has one, and no checksum covers them."""
+    topics = _have_zeros(records.data, records.topic_offsets, records.topic_lengths)
+    return topics | _have_zeros(records.data, records.properties_offsets, records.properties_lengths)
+
+
+def _have_zeros(data: Bytes, offsets: Ints, lengths: Ints) -> Mask:
+    """Return which pieces of ``data`` have a zero; they are ascending and do not overlap."""
+    bounds = np.stack((offsets, offsets + lengths), axis=1).ravel()
+    bounds = bounds[bounds < len(data)]  # the last piece may end with the data, or be empty there
+    least = np.full(len(offsets), 1, np.uint8)
+    least[: (len(bounds) + 1) // 2] = np.minimum.reduceat(data, bounds)[::2]
+    found: Mask = (least == 0) & (lengths > 0)
+    return found
+
+
 def have_right_property_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
     """Return which records have no checksum block at the end of their properties, or one that is right."""
     if crc32 is None and (known := records.is_right(WRONG_PROPERTY_CRC)) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any, Final, Protocol, TypeVar
 
 from rmqtool.engine.parts import Setup
@@ -98,6 +98,7 @@ class Mirror:
         self._has_tables = False
         self._store: MessageStore | None = None
         self._whole = 0
+        self._gap: dict[str, int] = {}
         self.has_gap = False
 
     def run(self, find: Callable[[], Coroutine[Any, Any, Master]]) -> dict[str, Any]:
@@ -145,15 +146,16 @@ class Mirror:
         self._open(master, settings, bounds)
         watch = Watch(master, settings, self._manner.config_every)
         watching = self._loop.begin(watch.run())
-        syncer = Syncer(self._log)
         try:
-            acknowledges = self._manner.acknowledges
-            following = Following(master, settings, self._log, syncer, self._epochs.add, acknowledges=acknowledges)
-            self._follow(following, watch, bounds)
+            if self._manner.live and self._store is None:
+                self._follow(master, settings, watch, lambda: self._log.is_compared)
+                if not self._log.is_compared:
+                    return
+                self._build_queues(self._loop.run(master.bounds()))
+            self._follow(master, settings, watch, self._is_done)
         finally:
             watch.end()
             watching.cancel()
-            syncer.end()
 
     def _open(self, master: Master, settings: MasterSettings, bounds: Bounds) -> None:
         """Open the directory at the first connection, and find where to go on."""
@@ -178,13 +180,15 @@ class Mirror:
             self._line_offset = self._log.durable_offset
             return
         self._go_on(bounds)
-        if self._manner.live and self._store is None:
-            # The master has everything that the mirror has: only now the end of the log may be cut to whole records.
-            self._log.close()
-            self._store = _open_store(self._directory)
-            self._log = MirrorLog(self._directory.files, settings.segment_size)
-            self._whole = self._store.commit_log.wrote_offset
-            self._go_on(bounds)
+
+    def _build_queues(self, bounds: Bounds) -> None:
+        """Open the store of a mirror that has every byte from its master: only now may its end be cut to records."""
+        assert self._directory is not None, "it is open"
+        self._log.close_at_record()
+        self._store = _open_store(self._directory)
+        self._log = MirrorLog(self._directory.files, self._log.segment_size)
+        self._whole = self._store.commit_log.wrote_offset
+        self._go_on(bounds)
 
     def _go_on(self, bounds: Bounds) -> None:
         """Find where to go on."""
@@ -206,38 +210,52 @@ class Mirror:
 
     def _skip(self, end: int, min_offset: int) -> None:
         """Go on after bytes that the master has deleted."""
-        self.has_gap = True
-        self._told({"gap": {"from": end, "to": min_offset}})
+        gap = {"from": end, "to": min_offset}
+        if gap != self._gap:
+            self._told({"gap": gap})
+        self.has_gap, self._gap = True, gap
         self._log.begin_at(min_offset)
 
-    def _follow(self, following: Following, watch: Watch, bounds: Bounds) -> None:
-        while bounds.max_offset == 0:
-            # A 4.9 master closes the connection of a slave that has more than it: byte 0 is not sent.
-            self._look_around(watch)
-            if self._is_done() or self._stop.wait(_WAIT):
+    def _follow(self, master: Master, settings: MasterSettings, watch: Watch, is_done: Callable[[], bool]) -> None:
+        """Follow over one connection until ``is_done``, or until the mirror is stopped."""
+        while not self._first_bytes_are_there(watch):
+            if is_done() or self._stop.wait(_WAIT):
                 return
-            bounds = watch.bounds or bounds
+        with closing(Syncer(self._log)) as syncer:
+            acknowledges = self._manner.acknowledges
+            following = Following(master, settings, self._log, syncer, self._epochs.add, acknowledges=acknowledges)
+            with closing(following):
+                self._receive(following, watch, is_done)
+
+    def _first_bytes_are_there(self, watch: Watch) -> bool:
+        """Whether the master has a log: a 4.9 master closes the connection of a slave that has more than it.
+
+        Byte 0 is not sent, so a mirror of an empty master has one byte more.
+        """
+        self._bounds = watch.bounds or self._bounds
+        if self._bounds is not None and self._bounds.max_offset:
+            return True
+        self._look_around(watch)
+        return False
+
+    def _receive(self, following: Following, watch: Watch, is_done: Callable[[], bool]) -> None:
         handshake = following.connect()
-        try:
-            if handshake is not None:
-                self._require_same_log(handshake)
-            following.begin()
-            self._problem = None
-            self._told({"event": "connected", "master": self._address})
-            while not (self._is_done() or self._stop.is_set()):
-                following.step()
-                self._look_around(watch)
-            self._log.sync()
-            following.acknowledge()
-            self._remove_old()
-        finally:
-            following.close()
+        if handshake is not None:
+            self._require_same_log(handshake)
+        following.begin()
+        self._problem = None
+        self._told({"event": "connected", "master": self._address})
+        while not (is_done() or self._stop.is_set()):
+            following.step()
+            self._look_around(watch)
+        self._log.sync()
+        following.acknowledge()
+        self._remove_old()
 
     def _is_done(self) -> bool:
-        """Whether everything is durable that the master had at the start, and its tables are written."""
-        return (
-            self._manner.once and self._goal is not None and self._has_tables and self._log.durable_offset >= self._goal
-        )
+        """Whether everything is compared and durable that the master had at the start, and its tables are written."""
+        reached = min(self._log.durable_offset, self._log.next_offset)
+        return self._manner.once and self._goal is not None and self._has_tables and reached >= self._goal
 
     # Events, and work beside the stream.
 

@@ -3,6 +3,10 @@
 Bytes come in the order of the log. Those before the end of the mirror are compared, not written: so a master that was
 cut back or replaced is noticed before anything is lost. A segment is synced before the next one is created, so only the
 last segment can lack bytes after a power cut; the records in it are verified when the mirror goes on.
+
+Bytes that never came are zeros. No checksum tells them from topic and properties of a record, only from its body: a
+record whose last bytes are missing looks whole. So a record with a zero in its topic or properties is not taken for
+whole here, and the master sends it again.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
+from rmqtool.columns.records import have_zeros
 from rmqtool.engine.commit_log import Tail
 from rmqtool.errors import Refused, StoreError, WriteFailed
 from rmqtool.files.filesystem import (
@@ -40,7 +45,7 @@ class MasterChanged(Refused):
 
 
 class Verified(NamedTuple):
-    """How far the last segment has valid records, and where bytes end that were written but are not a whole record.
+    """How far the last segment has whole records, and where bytes end that were written but are not a whole record.
 
     ``joint`` is the beginning of a record before the end: what follows it is compared.
     """
@@ -61,7 +66,8 @@ class MirrorLog:
         self._require_sizes()
         # Where the next bytes of the master belong, where unverified bytes begin, and how far the log is durable.
         self.next_offset = self.wrote_offset = self.durable_offset = 0
-        self._written_end = 0
+        # Where bytes end that an earlier process wrote, and where a record begins before them.
+        self._written_end = self._record_start = 0
         self._current: WritableFile | None = None
         self._base = -1
         self._failure: WriteFailed | None = None
@@ -102,7 +108,7 @@ class MirrorLog:
         self._leave()
         last = self.segments.segments[-1]
         with self._files.open_read(last.path) as file:
-            starts, end = _valid_records(SegmentScan(file, last.base_offset))
+            starts, end = _whole_records(SegmentScan(file, last.base_offset))
             written_end = last.base_offset + _data_end(file, end)
             # Bytes that an earlier process wrote may not be durable yet.
             self._open_current(last.base_offset).fdatasync()
@@ -111,11 +117,17 @@ class MirrorLog:
         before = [start + last.base_offset for start in starts if start + last.base_offset <= end - _COMPARED]
         if not starts:
             before = self._starts_before(last)
-        joint = max(before[-1] if before else last.base_offset, 1)
+        self._record_start = before[-1] if before else last.base_offset
+        joint = max(self._record_start, 1)
         self.wrote_offset = self.durable_offset = end
         self._written_end = max(written_end, end)
         self.next_offset = joint
         return Verified(end, self._written_end, joint)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether all bytes that an earlier process wrote after ``joint`` are compared or came again."""
+        return self.next_offset >= self._written_end
 
     def _starts_before(self, segment: Segment) -> list[int]:
         """Return where records of the segment before this one begin."""
@@ -123,7 +135,7 @@ class MirrorLog:
         if before is None:
             return []
         with self._files.open_read(before.path) as file:
-            starts, _ = _valid_records(SegmentScan(file, before.base_offset))
+            starts, _ = _whole_records(SegmentScan(file, before.base_offset))
         return [start + before.base_offset for start in starts]
 
     def take(self, physical_offset: int, data: memoryview) -> None:
@@ -248,6 +260,21 @@ class MirrorLog:
         self._files.unlink(first.path)
         self._files.fsync_dir(COMMIT_LOG)
 
+    def close_at_record(self) -> None:
+        """Close the log, with zeros, durably, in place of a last record of which a part is still to come.
+
+        A recovery might take that part for a whole record.
+        """
+        self.sync()
+        end = self.whole_end(self._record_start).offset
+        segment = self.segments.find(end)
+        self.close()
+        if segment is not None:
+            with self._files.open_write(segment.path) as file:
+                begin = end - segment.base_offset
+                file.pwrite(bytes(_data_end(file, begin) - begin), begin)
+                file.fdatasync()
+
     def close(self) -> None:
         """Make everything durable and close the files."""
         try:
@@ -270,19 +297,20 @@ def _iter_segments(files: WritableFileSystem) -> list[Segment]:
     return found
 
 
-def _valid_records(scan: SegmentScan) -> tuple[list[int], int]:
-    """Return where some of the valid records begin, and where the last one ends, as file offsets."""
+def _whole_records(scan: SegmentScan) -> tuple[list[int], int]:
+    """Return where some of the whole records begin, and where the last one ends, as file offsets."""
     starts: list[int] = []
     end = 0
     for piece in scan.pieces():
         if isinstance(piece, Rows):
             offsets = piece.file_offsets()
             # The first one and the last few of each window are enough to find one at some distance from the end.
+            lacking = have_zeros(piece.records)
+            if lacking.any():
+                first = int(lacking.argmax())
+                return [*starts, *map(int, offsets[:first][-256:])], int(offsets[first])
             starts += [int(offsets[0]), *map(int, offsets[-256:])]
             end = int(offsets[-1]) + int(piece.records.column("total_size")[-1])
-        elif isinstance(piece.what, Message):
-            starts.append(piece.file_offset)
-            end = piece.file_offset + piece.length
         elif isinstance(piece.what, Blank) and piece.file_offset + piece.length == scan.end:
             return starts, scan.end
         else:

@@ -237,7 +237,7 @@ class Syncer:
         if self._error is not None:
             raise self._error
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End the thread."""
         self._is_ended = True
         self._asked.set()

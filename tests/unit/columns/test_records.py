@@ -13,6 +13,7 @@ from rmqtool.columns.records import (
     decode_records,
     have_right_crc,
     have_right_property_crc,
+    have_zeros,
     lie_in_place,
 )
 from rmqtool.columns.starts import Declined, record_starts
@@ -182,3 +183,18 @@ def test_select(rows: object) -> None:
     assert chosen.column("physical_offset").tolist() == np.arange(9)[rows].tolist()  # type: ignore[index]
     assert chosen.body_lengths.tolist() == np.arange(9)[rows].tolist()  # type: ignore[index]
     assert chosen.topic_offsets.tolist() == found.topic_offsets[rows].tolist()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("last", [b"", b"k\x01v\x02"], ids=["last one without properties", "all with properties"])
+def test_zeros_in_topic_or_properties(last: bytes) -> None:
+    """A zero in any byte of topic or properties is seen; one in body, lengths or other fields is none."""
+    parts = [(b"body\0", b"Topic", b"k\x01v\x02"), (b"", b"T", b""), (b"\0\0", b"Other", last)]
+    data = b"".join(record(*part) for part in parts)
+    starts = record_starts(data).file_offsets
+    assert have_zeros(decode_records(data, starts)[0]).tolist() == [False, False, False]
+    for row, (begin, (_, topic, texts)) in enumerate(zip(starts.tolist(), parts, strict=True)):
+        end = begin + len(record(*parts[row]))
+        places = [*range(end - len(texts), end), *range(end - len(texts) - 2 - len(topic), end - len(texts) - 2)]
+        for place in places:
+            torn = data[:place] + b"\0" + data[place + 1 :]
+            assert have_zeros(decode_records(torn, starts)[0]).tolist() == [one == row for one in range(3)]

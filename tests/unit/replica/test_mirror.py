@@ -16,8 +16,9 @@ from rmqtool.errors import NoSpace, Refused, RemoteError, UsageError, WriteFaile
 from rmqtool.files.posix_write import PosixWritableFile
 from rmqtool.replica.mirror_log import MasterChanged
 from rmqtool.replica.slave import Stream
+from tests.support.builders import properties, record
 from tests.support.scripted_cluster import in_thread
-from tests.support.scripted_master import SEGMENT, ScriptedMaster, log_files
+from tests.support.scripted_master import FIRST_TIME, SEGMENT, ScriptedMaster, log_files
 
 
 @pytest.fixture(autouse=True)
@@ -81,12 +82,46 @@ def test_a_mirror_goes_on_with_bytes_before_its_end(master, tmp_path):
     assert end - SEGMENT - (64 << 10) < master.starts[1] < end
 
 
-def test_a_torn_record_is_fetched_again(master, tmp_path):
+@pytest.mark.parametrize(
+    ("missing", "live"), [(1, False), (3, False), (7, False), (8, False), (10, False), (500, False), (1, True)]
+)
+def test_a_torn_record_is_fetched_again(master, tmp_path, missing, live):
+    """The properties have 7 bytes, the length before them 2, the topic 1: no checksum covers them."""
     master.grow(150)
     once(master, tmp_path / "m")
-    cut(tmp_path / "m", len(master.log) - 500)
+    cut(tmp_path / "m", len(master.log) - missing)
+    once(master, tmp_path / "m", live=live)
+    assert log_files(tmp_path / "m") == master.files()
+    if live:
+        # The key of the last message is in the index: it was read from the whole record.
+        assert [one.code for one in rmqtool.check(str(tmp_path / "m"))] == []
+
+
+def test_a_record_that_lacks_a_sector_of_its_properties_is_fetched_again(master, tmp_path):
+    """After a power cut any sector may be missing that was not synced, and others after it be there."""
+    master.grow(20)
+    place = len(master.log)
+    long = record(b"body", b"T", properties(("KEYS", "k" * 3000)), physical_offset=place, store_timestamp=FIRST_TIME)
+    master.log += long
+    master.grow(20)
+    once(master, tmp_path / "m")
+    (path,) = (tmp_path / "m" / "commitlog").iterdir()
+    data = bytearray(path.read_bytes())
+    sector = (place + 1000) // 512 * 512
+    data[sector : sector + 512] = bytes(512)
+    path.write_bytes(data)
     once(master, tmp_path / "m")
     assert log_files(tmp_path / "m") == master.files()
+
+
+def test_once_does_not_end_before_all_is_compared(master, tmp_path):
+    """A mirror that has everything still hears that the master has other bytes before its end."""
+    master.grow(150)
+    once(master, tmp_path / "m")
+    master.log[-300:-299] = b"Y"
+    with pytest.raises(MasterChanged) as told:
+        once(master, tmp_path / "m")
+    assert told.value.offset == len(master.log) - 300
 
 
 def test_an_empty_last_segment_is_joined_by_the_one_before(master, tmp_path):
