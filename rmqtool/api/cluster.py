@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from rmqtool.api.consumer import Consumer, ConsumerSettings
-    from rmqtool.api.shapes import Answer, ClusterInfo, Group, Message, Topic
+    from rmqtool.api.shapes import Answer, ClusterInfo, Exported, Group, Message, Topic
     from rmqtool.api.topic import Settings as TopicSettings
     from rmqtool.client.address import Credentials
     from rmqtool.client.cluster import Cluster as Connections
@@ -214,6 +214,19 @@ class Cluster(Opening):
         from rmqtool.api.cat import batches
 
         return batches(self, columns=columns, **which)
+
+    def export(
+        self,
+        to: str | os.PathLike[str],
+        *,
+        format: str = "parquet",  # noqa: A002
+        since_last: bool = False,
+        **which: Unpack[Where],
+    ) -> Exported:
+        """Write messages as Parquet, or into a Delta table; see ``rmqtool.export``."""
+        from rmqtool.api.export import export
+
+        return export(self, to, format=format, since_last=since_last, **which)
 
     # Messages.
 

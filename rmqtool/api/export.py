@@ -1,4 +1,4 @@
-"""``export``: write messages as Parquet, with Spark or without."""
+"""``export``: write the messages of stores or of a live cluster as Parquet, with Spark or without."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, cast
 
-from rmqtool.api.store import is_remote
+from rmqtool.api.cluster import Cluster, opened_cluster
+from rmqtool.api.store import Place, is_remote
 from rmqtool.api.wanted import WHERE, Json, Said, Where, Working, effort_of, require_known, unknown_places, wanted_of
 from rmqtool.errors import Exit, OptionalMissing, UsageError
 
@@ -45,7 +46,7 @@ def _refuse(text: str) -> int:
 
 
 Word = TypeVar("Word", bound=StrEnum)
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Paths = Place | Sequence[Place]
 
 
 class How(TypedDict, total=False):
@@ -55,17 +56,21 @@ class How(TypedDict, total=False):
     "skip" or "emit"; ``split_size`` is the size of one task's part of the log, in bytes or as "128m". ``format`` is
     "parquet", or "delta" for a Delta table, which may be on object storage.
 
-    ``engine`` is "spark", with its ``master`` and settings (``conf``), or "local". ``mode`` says what happens to an
-    existing target: "error", "append" or "overwrite"; ``since_last`` adds what is new since the last export to it.
+    ``engine`` is "spark", with its ``master`` and settings (``conf``), or "local", which is the only one for a live
+    cluster. ``mode`` says what happens to an existing target: "error", "append" or "overwrite"; ``since_last`` adds
+    what is new since the last export to it. ``offset`` is the queue offset at which each queue begins. ``threads`` are
+    those of Spark on this machine; default: one for each processor.
     """
 
     columns: str | Iterable[str] | None
     body: str
     partition_by: str | Iterable[str] | None
     on_corrupt: str
-    split_size: int | str
+    split_size: int | str | None
     format: str
-    engine: str
+    engine: str | None
+    offset: int | None
+    threads: int | None
     master: str | None
     conf: Mapping[str, str] | Iterable[str] | None
     mode: str
@@ -120,18 +125,22 @@ def write(
     """Write messages. Afterwards the target has all of them, or is as it was."""
     from rmqtool.exports.choice import local_path, store_path
 
-    choice = _choice(how, which)
-    paths = paths_of(stores)
+    choice, remote = _choice(how, which), cluster_of(stores)
+    paths = paths_of(stores) if remote is None else ()
     if to is None:
         raise UsageError("missing destination: --to DIR", hint="--plan lists what would be read")
     place = store_path if how.get("format") == "delta" else local_path
     request = _request(paths, place(os.fspath(to)), choice, how)
-    _refuse_spark(how)
-    unknown = _unknown(request.paths, which)
-    request = replace(request, refusal=None if unknown is None else unknown.refusal("nothing was written"))
-    outcome = _run(request, how, work or {})
+    if remote is not None:
+        outcome = _run_remote(remote, request, how, work or {})
+    else:
+        _refuse_spark(how)
+        unknown = _unknown(request.paths, which)
+        request = replace(request, refusal=None if unknown is None else unknown.refusal("nothing was written"))
+        outcome = _run(request, how, work or {})
     shown = cast("Exported", outcome.as_json(request.directory))
-    return Written(shown, outcome.notes, choice.on_corrupt.value, bool(outcome.damages))
+    is_damaged = bool(outcome.damages) or outcome.has_lost
+    return Written(shown, outcome.notes, choice.on_corrupt.value, is_damaged)
 
 
 def columns(how: How | None = None) -> list[dict[str, str]]:
@@ -145,6 +154,12 @@ def splits(stores: Paths, how: How, **which: Unpack[Where]) -> Splits:
     """Return the splits that an export would read; nothing is written."""
     from rmqtool.exports.splits import plan_sources
 
+    remote = cluster_of(stores)
+    if remote is not None:
+        raise UsageError(
+            f"--plan lists splits of files, and {_named(remote)} is a live cluster",
+            hint="rmqtool info STORE queues lists what there is",
+        )
     paths = paths_of(stores)
     sources = plan_sources(paths, _choice(how, which))
     return Splits(list(_split_rows(sources)), sum(source.bytes for source in sources), _unknown(paths, which))
@@ -152,19 +167,42 @@ def splits(stores: Paths, how: How, **which: Unpack[Where]) -> Splits:
 
 def paths_of(stores: Paths) -> tuple[str, ...]:
     """Return stores as paths; Spark's spelling ("file:/...") is accepted."""
+    from rmqtool.api.store import store_of
     from rmqtool.exports.choice import store_path
 
-    listed = [stores] if isinstance(stores, str | os.PathLike) else stores
-    for path in filter(is_remote, listed):
+    return tuple(store_path(os.fspath(store_of(one).path)) for one in _listed(stores))
+
+
+def cluster_of(stores: Paths) -> Place | None:
+    """Return the live cluster among the places to export, None for stores in files."""
+    listed = _listed(stores)
+    remote = next(filter(is_remote, listed), None)
+    if remote is not None and len(listed) > 1:
         raise UsageError(
-            f"export reads files, and {os.fspath(path)} is a live cluster",
-            hint=f"make a store of its topics, then export that: rmqtool copy {os.fspath(path)} DIR -t TOPIC",
+            f"{_named(remote)} is a live cluster, which is exported alone",
+            hint="export each to a directory of its own (--to), or one after the other with --mode append",
         )
-    return tuple(store_path(os.fspath(path)) for path in listed)
+    return remote
+
+
+def _named(remote: Place) -> str:
+    return str(remote.address) if isinstance(remote, Cluster) else str(remote)
+
+
+def _listed(stores: Paths) -> Sequence[Place]:
+    return [stores] if isinstance(stores, str) or not isinstance(stores, Sequence) else stores
 
 
 def _choice(how: How, which: Where) -> Choice:
-    from rmqtool.exports.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size
+    from rmqtool.exports.choice import (
+        DEFAULT,
+        SPLIT_SIZE,
+        Choice,
+        OnCorrupt,
+        check_body,
+        check_columns,
+        check_split_size,
+    )
 
     wanted, named = wanted_of(which), _words(how.get("columns"))
     return Choice.of(
@@ -172,7 +210,8 @@ def _choice(how: How, which: Where) -> Choice:
         columns=DEFAULT.columns if named is None else check_columns(named),
         body=check_body(how.get("body", "inflated")),
         on_corrupt=_word(OnCorrupt, how.get("on_corrupt", "emit"), "--on-corrupt"),
-        split_size=check_split_size(_size(how.get("split_size", "128m"))),
+        split_size=check_split_size(_size(how.get("split_size") or SPLIT_SIZE)),
+        start_offset=how.get("offset"),
     )
 
 
@@ -232,7 +271,7 @@ def _is_delta(how: How) -> bool:
 
 def _refuse_spark(how: How) -> None:
     """Refuse what only Spark takes if the engine is the local one."""
-    if how.get("engine", "spark") == "local":
+    if how.get("engine") == "local":
         for name in ("master", "conf"):
             if how.get(name):
                 raise UsageError(f"--{name} is for Spark; --engine local takes none", hint="leave one of them out")
@@ -241,16 +280,32 @@ def _refuse_spark(how: How) -> None:
 def _run(request: Request, how: How, work: Working) -> Outcome:
     from rmqtool.exports.run import local_engine, run_export
 
-    if how.get("engine", "spark") == "local":
+    if how.get("engine") == "local":
         return run_export(request, local_engine(effort_of(**work)))
     from rmqtool.spark.job import run_spark_export
 
-    master = how.get("master") or "local[*]"
+    master = how.get("master") or f"local[{how.get('threads') or '*'}]"
     try:
         return run_spark_export(request, master, _settings(how.get("conf")), effort_of(**work))
     except OptionalMissing as error:
         error.hint = f"{error.hint}; or --engine local, which needs neither Spark nor Java"
         raise
+
+
+def _run_remote(remote: Place, request: Request, how: How, work: Working) -> Outcome:
+    """Export a live cluster; refuse options that have no effect on it."""
+    given = {"--engine spark": how.get("engine") == "spark"}
+    given |= {f"--{name.replace('_', '-')}": bool(how.get(name)) for name in ("split_size", "master", "conf")}
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(
+                f"{option} has no effect on a live cluster: it is read here, in one pass for each broker",
+                hint='leave it out; Spark reads a cluster with spark.read.format("rocketmq").option("cluster", ...)',
+            )
+    from rmqtool.exports.live_cluster import LiveCluster, run_cluster_export
+
+    with opened_cluster(remote) as cluster:
+        return run_cluster_export(request, LiveCluster(cluster.face, cluster.connections), effort_of(**work))
 
 
 def _settings(conf: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:

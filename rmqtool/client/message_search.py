@@ -79,6 +79,18 @@ def offset_msg_id(message: Message) -> str:
     return encode_offset_msg_id(message.store_host_ip, message.store_host_port, message.physical_offset)
 
 
+async def view_message(
+    cluster: Cluster, address: str, physical_offset: int, topic: str | None = None
+) -> Message | None:
+    """Return the message at a place in the log of the broker at an address, None where no message begins.
+
+    A broker with access control of version 2 wants to know the ``topic``.
+    """
+    request = ViewMessage(offset=physical_offset, topic=topic)
+    answer = await cluster.ask(address, request, accept=_VIEW_CODES, timeout=_TIMEOUT)
+    return next(iter(_records(answer.body)), None)
+
+
 async def _by_offset(cluster: Cluster, question: Question, _: Wanted) -> Found:
     """Ask every broker for the record at an offset; with an id, the record must have that id."""
     masters = await cluster.masters()
@@ -86,11 +98,10 @@ async def _by_offset(cluster: Cluster, question: Question, _: Wanted) -> Found:
     assert offset is not None
     is_id = question.text.upper() if QuestionKind.OFFSET_MSG_ID in question.kinds else None
 
-    async def view(address: str) -> list[Message]:
-        answer = await cluster.ask(address, ViewMessage(offset=offset), accept=_VIEW_CODES, timeout=_TIMEOUT)
-        return list(_records(answer.body))
+    async def view(address: str) -> Message | None:
+        return await view_message(cluster, address, offset)
 
-    viewed = [message for part in await for_each(masters.values(), view) for message in part]
+    viewed = [message for message in await for_each(masters.values(), view) if message is not None]
     messages = [one for one in viewed if is_id is None or offset_msg_id(one) == is_id]
     return Found(QuestionKind.PHYSICAL_OFFSET, messages, {"brokers": sorted(masters)})
 

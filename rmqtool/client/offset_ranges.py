@@ -61,11 +61,33 @@ class ClusterPlace(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The first offset that a queue has, the one after its last, and the first one that is wanted."""
+    """The first offset that a queue has and the one after its last; those that are wanted, half-open."""
 
     least: int
     most: int
     begin: int
+    end: int
+
+
+async def wanted_bounds(
+    cluster: Cluster, selection: Selection
+) -> tuple[dict[MessageQueue, Bounds], list[str], list[str]]:
+    """Return the bounds of each wanted queue, notes for the user, and the topics that do not exist."""
+    queues, notes, unknown = await find_queues(cluster, selection)
+
+    async def bounds(queue: MessageQueue) -> Bounds:
+        least, most = await find_bounds(cluster, queue)
+        begin, end = least, most
+        if selection.begin is not None and most > least:
+            begin = await find_offset(cluster, queue, selection.begin)
+        if selection.end is not None and most > least:
+            end = await find_offset(cluster, queue, selection.end)
+        first = selection.least_of(queue.topic, queue.queue_id) or 0
+        begin = min(max(begin, first), most)
+        return Bounds(least, most, begin, max(begin, min(end, most)))
+
+    found = dict(zip(queues, await for_each(queues, bounds), strict=True))
+    return found, [note.text for note in notes], unknown
 
 
 def read_bounds(place: ClusterPlace, selection: Selection) -> tuple[dict[MessageQueue, Bounds], list[str], list[str]]:
@@ -74,22 +96,8 @@ def read_bounds(place: ClusterPlace, selection: Selection) -> tuple[dict[Message
     A cluster that is away is waited for. Raises RemoteError where it stays away.
     """
 
-    async def find(cluster: Cluster) -> tuple[dict[MessageQueue, Bounds], list[str], list[str]]:
-        queues, notes, unknown = await find_queues(cluster, selection)
-
-        async def bounds(queue: MessageQueue) -> Bounds:
-            least, most = await find_bounds(cluster, queue)
-            begin = least
-            if selection.begin is not None and most > least:
-                begin = await find_offset(cluster, queue, selection.begin)
-            first = selection.least_of(queue.topic, queue.queue_id) or 0
-            return Bounds(least, most, min(max(begin, first), most))
-
-        found = dict(zip(queues, await for_each(queues, bounds), strict=True))
-        return found, [note.text for note in notes], unknown
-
     with place.opened() as (face, cluster):
-        return face.run(_patiently(lambda: find(cluster), RemoteError))
+        return face.run(_patiently(lambda: wanted_bounds(cluster, selection), RemoteError))
 
 
 async def _patiently(work: Callable[[], Awaitable[Result]], *passing: type[RmqtoolError]) -> Result:

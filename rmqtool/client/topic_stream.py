@@ -215,10 +215,10 @@ class _Merge:
     def add(self, chunks: Iterable[Chunk]) -> bool:
         """Take chunks; True where there is enough to sort."""
         for chunk in chunks:
-            if chunk.body:
-                self._chunks.append(chunk)
-                self._size += len(chunk.body)
             end = self._ends[chunk.queue]
+            if chunk.body:
+                self._chunks.append(chunk if end is None or chunk.end <= end else _cut(chunk, end))
+                self._size += len(chunk.body)
             if end is not None and chunk.end >= end:
                 self._reached.pop(chunk.queue, None)
         return self._size >= self._enough
@@ -264,6 +264,14 @@ class _Merge:
     def _sorted(self, records: Records) -> Records:
         keys, places = _keys(records, self._key), _keys(records, "physical_offset")
         return records.select(np.lexsort((places, keys)))
+
+
+def _cut(chunk: Chunk, end: int) -> Chunk:
+    """Return the records of a chunk before an offset: a broker may answer with more messages than it was asked for."""
+    records = records_of([chunk])
+    beyond = np.flatnonzero(_keys(records, "queue_offset") >= end)
+    size = int(records.file_offsets[beyond[0]]) if len(beyond) else len(chunk.body)
+    return chunk._replace(end=end, body=chunk.body[:size])
 
 
 def _keys(records: Records, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

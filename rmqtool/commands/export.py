@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rmqtool.commands.options import STORE_HELP, Period, Scope, Show, Work
+from rmqtool.commands.options import STORE_HELP, FromOffset, OfCluster, Period, Scope, Show, Work
 from rmqtool.commands.store_word import choose_store, keep_private, tell
 from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.api.export import Written
+    from rmqtool.api.store import Place
     from rmqtool.render.output import Output
 
 _content = partial(typer.Option, rich_help_panel="What is written")
@@ -31,10 +32,13 @@ class Writing:
         str, _content(metavar="fail|skip|emit", help="At damage: stop, leave it out, or list it in DIR_damage.")
     ] = "emit"
     format: Annotated[str, _content(metavar="parquet|delta", help="Write Parquet, or a Delta table.")] = "parquet"
-    split_size: Annotated[str, _content(metavar="SIZE", help="Bytes of log per task and output file.")] = "128m"
+    split_size: Annotated[
+        str | None, _content(metavar="SIZE", help="Bytes of log per task and output file; default: 128m.")
+    ] = None
     engine: Annotated[
-        Literal["spark", "local"], _spark(metavar="spark|local", help="Engine; local needs neither Spark nor Java.")
-    ] = "spark"
+        Literal["spark", "local"] | None,
+        _spark(metavar="spark|local", help="Engine; local needs neither Spark nor Java; default: spark."),
+    ] = None
     master: Annotated[
         str | None, _spark(metavar="URL", help="Spark master; default: this machine.", show_default=False)
     ] = None
@@ -56,38 +60,33 @@ def export(
     plan: Annotated[bool, typer.Option("--plan", help="List the parts of the log to be read; write nothing.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="List the columns; read and write nothing.")] = False,
     scope: Scope,
+    offset: FromOffset = None,
     period: Period,
     writing: Writing,
     work: Work,
+    cluster: OfCluster,
     show: Show,
 ) -> Exit:
-    """Write the messages of stores as Parquet or Delta, for Spark, DuckDB, pandas and other readers.
+    """Write messages as Parquet or Delta, for Spark, DuckDB, pandas and other readers.
 
     Columns are typed, rows are in the order of the log, and a manifest records what was read. Spark runs the work on
     this machine or a cluster; --engine local needs no Spark. If the export fails, the target stays as it was. Damaged
-    ranges are left out and listed in DIR_damage; then the exit status is 6.
+    ranges are left out and listed in DIR_damage; then the exit status is 6. STORE may be a live cluster.
     """
     from rmqtool.api.export import write
 
     if plan and schema:
         raise UsageError("--plan and --schema exclude each other", hint="--plan lists splits, --schema columns")
     asked = {**scope.asked(), **period.asked(show.tz)}
-    master = writing.master or (f"local[{work.jobs or '*'}]" if writing.engine == "spark" else None)
-    how: Any = {**asdict(writing), "mode": mode, "since_last": since_last, "master": master}
+    how: Any = {**asdict(writing), "mode": mode, "since_last": since_last, "offset": offset, "threads": work.jobs}
     with show.output(None if plan or schema else "Exported") as output:
         if schema:
             return _list_columns(output, how)
+        places = [cluster.place(path) for path in stores or [choose_store([]).store]]
+        keep_private(stores or [])
         if plan:
-            return _list_splits(output, _stores(stores), how, asked)
-        return _show(output, write(_stores(stores), to, how, work.asked(output), **asked))
-
-
-def _stores(stores: list[str] | None) -> tuple[str, ...]:
-    from rmqtool.api.export import paths_of
-
-    paths = paths_of(stores or [choose_store([]).store])
-    keep_private(paths)
-    return paths
+            return _list_splits(output, places, how, asked)
+        return _show(output, write(places, to, how, work.asked(output), **asked))
 
 
 def _list_columns(output: Output, how: Any) -> Exit:
@@ -98,11 +97,11 @@ def _list_columns(output: Output, how: Any) -> Exit:
     return Exit.DONE
 
 
-def _list_splits(output: Output, paths: tuple[str, ...], how: Any, asked: Any) -> Exit:
+def _list_splits(output: Output, places: list[Place], how: Any, asked: Any) -> Exit:
     from rmqtool.api.export import splits
     from rmqtool.render.export import SPLITS, split_words
 
-    found = splits(paths, how, **asked)
+    found = splits(places, how, **asked)
     output.note(split_words(output.table(found.rows, SPLITS, empty="nothing to read"), found.bytes))
     if found.unknown is not None:
         tell(output, found.unknown)

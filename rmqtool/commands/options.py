@@ -114,6 +114,17 @@ Offset = Annotated[
     int | None,
     _option("-o", "--offset", metavar="N", panel=_MESSAGES, help="Begin at this queue offset; -N: the last N."),
 ]
+FromOffset = Annotated[
+    int | None,
+    _option(
+        "-o",
+        "--offset",
+        metavar="N",
+        parser=_number("--offset"),
+        panel=_MESSAGES,
+        help="Begin at this queue offset in each queue.",
+    ),
+]
 Limit = Annotated[
     int | None,
     _option("-n", "--limit", metavar="N", parser=_number("--limit"), panel=_MESSAGES, help="Stop after N rows."),
@@ -282,6 +293,21 @@ class BrokerOrCluster(AsBroker):
             "a live cluster", {"--as": self.as_version, "--conf": self.conf or None}, "its brokers have their own"
         )
         return Cluster(path, credentials=self.credentials, tls=self.tls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfCluster:
+    """How a live cluster is reached, for a command that asks no broker's rules of a store."""
+
+    credentials: CredentialsFile = None
+    tls: Tls = False
+
+    def place(self, path: str) -> Place:
+        """Return the path of a store, or the live cluster."""
+        from rmqtool.api.store import is_remote
+
+        found = BrokerOrCluster(credentials=self.credentials, tls=self.tls).place(path)
+        return found if is_remote(found) else path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

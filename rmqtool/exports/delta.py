@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -341,7 +342,7 @@ def opened_delta(directory: str, mode: Mode, partition_by: Sequence[PartitionBy]
 
 def progress_of(progress: Progress, before: int) -> Progress:
     """Return the progress of a broker that never goes back: a later export may read an earlier part."""
-    return progress if progress.end >= before else Progress(progress.store, progress.start, before, progress.last)
+    return progress if progress.end >= before else replace(progress, end=before)
 
 
 def _application(broker: str) -> str:

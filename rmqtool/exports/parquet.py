@@ -124,9 +124,18 @@ class PartWriter:
     """Writes the batches of one task below ``root``; the names of its files begin with ``stem``."""
 
     def __init__(
-        self, root: str, stem: str, schema: pa.Schema, partition_by: Sequence[PartitionBy] = (), *, flat: bool = False
+        self,
+        root: str,
+        stem: str,
+        schema: pa.Schema,
+        partition_by: Sequence[PartitionBy] = (),
+        *,
+        flat: bool = False,
+        most_bytes: int | None = None,
     ) -> None:
         self.root = root
+        # The size at which a file is closed and the next one begun; None: one file for each partition.
+        self.most_bytes = most_bytes
         # Whether all files are in one directory, because a table's log tells their partitions.
         self.flat = flat
         self.stem = stem
@@ -167,6 +176,8 @@ class PartWriter:
         part.rows += part.waiting_rows
         self._held -= part.waiting_bytes
         part.waiting, part.waiting_rows, part.waiting_bytes = [], 0, 0
+        if self.most_bytes is not None and writer.file_handle.tell() >= self.most_bytes:
+            self._close(part)
 
     def _writer(self, part: _Part) -> pq.ParquetWriter:
         self._open.pop(part.directory, None)
@@ -176,6 +187,8 @@ class PartWriter:
         if len(self._open) > MOST_OPEN:
             self._close(next(iter(self._open.values())))
         again = f"-{part.files}" if part.files else ""
+        if self.most_bytes is not None:
+            again = f"-{part.files:06}"
         if self.flat and self.partition_by:
             again = f"-{list(self._parts).index(part.directory):04}{again}"
         name = f"{self.stem}{again}.parquet"

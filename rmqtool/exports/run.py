@@ -80,6 +80,8 @@ class Outcome:
     damages: list[tuple[str, Damage]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     changed: bool = True
+    # Whether messages of a live cluster were deleted before they could be read.
+    has_lost: bool = False
 
     @property
     def rows(self) -> int:
@@ -119,16 +121,17 @@ def local_engine(effort: Effort) -> Engine:
 
 def run_export(request: Request, engine: Engine) -> Outcome:
     """Run an export. Afterwards the target has all of it, or is as it was."""
-    with _opened(request) as target:
+    with opened_for(request) as target:
         previous = target.previous[-1] if target.previous else None
-        _require_same(request, previous)
+        require_same(request, previous)
         read = previous.read if previous is not None and request.since_last else {}
+        _require_files(request, read)
         starts = {broker: progress.end for broker, progress in read.items()}
         sources = plan_sources(request.paths, request.choice, starts, settled=request.since_last)
         for source in sources:
             _require_unbroken(source, read.get(source.broker), request.directory)
         _require_space(target, sources)
-        collected = _Collected(target, request, read)
+        collected = Collected(target, request, read)
         jobs = [_job(request, target, source, at) for at, source in enumerate(sources)]
         with closing(engine(jobs)) as running:
             for job, answers in zip(jobs, running, strict=True):
@@ -146,14 +149,14 @@ def _job(request: Request, target: AnyTarget, source: Source, at: int) -> Job:
     return Job(source, work)
 
 
-def _opened(request: Request) -> AbstractContextManager[AnyTarget]:
+def opened_for(request: Request) -> AbstractContextManager[AnyTarget]:
     mode = Mode.APPEND if request.since_last else request.mode
     if request.delta:
         return opened_delta(request.directory, mode, request.partition_by)
     return opened_target(request.directory, mode)
 
 
-def _require_same(request: Request, previous: Manifest | None) -> None:
+def require_same(request: Request, previous: Manifest | None) -> None:
     """Raise UsageError if the request does not match the earlier exports in the target."""
     if previous is None:
         return
@@ -167,6 +170,15 @@ def _require_same(request: Request, previous: Manifest | None) -> None:
                 f"{request.directory} was exported with {name} = {_spelled(then)}, not {_spelled(wanted)}",
                 hint="choose as before, or export to another directory (--to)",
             )
+
+
+def _require_files(request: Request, read: Mapping[str, Progress]) -> None:
+    if any(progress.queues is not None for progress in read.values()):
+        raise Refused(
+            f"{request.directory} was exported from a live cluster, not from files",
+            file=request.directory,
+            hint="--since-last goes on from the same cluster; else export to another directory (--to)",
+        )
 
 
 def _spelled(value: object) -> str:
@@ -202,7 +214,7 @@ def _require_space(target: AnyTarget, sources: Sequence[Source]) -> None:
         )
 
 
-class _Collected:
+class Collected:
     """The answers of the tasks, store by store, until they are committed."""
 
     def __init__(self, target: AnyTarget, request: Request, read: Mapping[str, Progress]) -> None:
@@ -219,14 +231,14 @@ class _Collected:
         source = job.source
         end = source.log.end.physical_offset
         if source.missing is not None:
-            self._damaged(source, source.missing)
+            self.take_damage(source.broker, source.missing)
         for answer in answers:
             if isinstance(answer, Note):
                 self.outcome.notes.append(answer.text)
             elif isinstance(answer, Damage):
-                self._damaged(source, answer)
+                self.take_damage(source.broker, answer)
             else:
-                end = max(end, self._written(source, answer.found))
+                end = max(end, self.take_files(source.broker, answer.found))
         self.outcome.source_bytes += source.bytes
         before, last = self.before.get(source.broker), source.log.end.last
         self.read[source.broker] = Progress(
@@ -239,18 +251,20 @@ class _Collected:
             told = self.target.previous[-1].read.get(source.broker)
             self.read[source.broker] = progress_of(self.read[source.broker], told.end if told else 0)
 
-    def _written(self, source: Source, written: Written) -> int:
+    def take_files(self, broker: str, written: Written) -> int:
+        """Take the files of a task; return how far it read."""
         for damage in written.damages:
-            self._damaged(source, damage)
+            self.take_damage(broker, damage)
         self.outcome.files += written.files
         for file in written.files:
             self.staged[file.path] = os.path.join(written.directory, file.path)
         return written.end_offset
 
-    def _damaged(self, source: Source, damage: Damage) -> None:
+    def take_damage(self, broker: str, damage: Damage) -> None:
+        """Take damage that was found in a store."""
         if self.request.choice.on_corrupt is OnCorrupt.FAIL:
             raise damage_error(damage)
-        self.outcome.damages.append((source.broker, damage))
+        self.outcome.damages.append((broker, damage))
 
     def commit(self) -> Outcome:
         """Make the export appear."""

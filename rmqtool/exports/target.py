@@ -17,7 +17,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -260,14 +260,23 @@ def _finish(staging: str, directory: str) -> None:
 VERSION = 1
 
 
+# By topic: the numbers of its queues as texts, for they are keys in JSON, with the offset where the next read begins.
+QueueEnds = Mapping[str, Mapping[str, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The part of a store that was read: from one physical offset up to another."""
+    """The part of a store that was read: from one physical offset up to another.
+
+    Of a live cluster it is the offset up to which each queue of each topic was read. There ``end`` is the sum of these,
+    a number that grows with each export.
+    """
 
     store: str
     start: int
     end: int
     last: LastRecord | None
+    queues: QueueEnds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,12 +307,11 @@ class Manifest:
 
 def _progress_json(progress: Progress) -> dict[str, Any]:
     last = progress.last
-    return {
-        "store": progress.store,
-        "startCommitLogOffset": progress.start,
-        "endCommitLogOffset": progress.end,
-        "lastRecord": asdict(last) if last is not None else None,
-    }
+    if progress.queues is not None:
+        place: dict[str, Any] = {"queues": progress.queues, "end": progress.end}
+    else:
+        place = {"startCommitLogOffset": progress.start, "endCommitLogOffset": progress.end}
+    return {"store": progress.store, **place, "lastRecord": asdict(last) if last is not None else None}
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -339,10 +347,8 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
 
 
 def _progress(found: dict[str, Any]) -> Progress:
-    last = found["lastRecord"]
-    return Progress(
-        str(found["store"]),
-        int(found["startCommitLogOffset"]),
-        int(found["endCommitLogOffset"]),
-        LastRecord(**last) if last is not None else None,
-    )
+    last = LastRecord(**found["lastRecord"]) if found["lastRecord"] is not None else None
+    if "queues" in found:
+        queues = {topic: {name: int(end) for name, end in ends.items()} for topic, ends in found["queues"].items()}
+        return Progress(str(found["store"]), 0, int(found["end"]), last, queues)
+    return Progress(str(found["store"]), int(found["startCommitLogOffset"]), int(found["endCommitLogOffset"]), last)

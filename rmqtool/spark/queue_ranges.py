@@ -62,7 +62,7 @@ class ClusterReading:
     def end_of(self, bounds: Bounds) -> int:
         """Return the end of what is wanted of a queue."""
         end = self.choice.end_offset
-        return bounds.most if end is None else max(bounds.begin, min(end, bounds.most))
+        return bounds.end if end is None else max(bounds.begin, min(end, bounds.end))
 
     def ranges(self, queues: Queues) -> list[InputPartition]:
         """Return the partitions that read ranges of queues."""

@@ -369,15 +369,3 @@ def test_mistakes_of_a_newcomer_are_sentences(broker: ScriptedPeer) -> None:
             cluster.produce("T", b"")
         with pytest.raises(rmqtool.RmqtoolError, match="there is no topic Nope"):
             cluster.produce("Nope", b"x")
-
-
-@pytest.mark.parametrize("more", [[], ["--plan"]])
-def test_an_export_is_refused_with_the_copy_that_can_be_exported(
-    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["export", "rocketmq://127.0.0.1:9", "--engine", "local", "--to", str(tmp_path / "lake"), *more]
-    assert main(words) == 2
-    said = capsys.readouterr().err
-    assert "export reads files, and rocketmq://127.0.0.1:9 is a live cluster" in said
-    assert "rmqtool copy rocketmq://127.0.0.1:9 DIR -t TOPIC" in said
-    assert list(tmp_path.iterdir()) == []

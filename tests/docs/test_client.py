@@ -18,8 +18,9 @@ ADDRESS = "127.0.0.1:9876"
 
 
 @pytest.fixture
-def guide(tmp_path: Path) -> Iterator[Path]:
-    """The guide, with the address of a server in memory."""
+def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The guide, with the address of a server in memory, and a directory for what it writes."""
+    monkeypatch.chdir(tmp_path)
     with rmqtool.serve(memory=True) as served:
         with rmqtool.connect(f"rocketmq://{served.names}") as cluster:
             cluster.topic("create", "Orders", queues=4)

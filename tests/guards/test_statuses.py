@@ -157,7 +157,7 @@ def test_damage_is_told_by_the_status(name: str, damaged: Path, tmp_path: Path) 
 
 
 # Commands that take a live cluster; the others say that they need files.
-ON_CLUSTERS = {"info", "cat", "query", "topic", "group", "produce", "consume", "copy"}
+ON_CLUSTERS = {"info", "cat", "query", "topic", "group", "produce", "consume", "copy", "export"}
 
 
 @pytest.mark.parametrize("name", [name for name, line in LINES.items() if "{s}" in line and name != "init"])

@@ -118,6 +118,7 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
         Exit.SKIPPED,
     ): "Done, but a message could not be delivered or was skipped; `--jsonl` lists each.",
     ("export", Exit.NO): "The target already exists, or is not an export.",
+    ("export", Exit.REMOTE): "No name server or broker answers, or one refuses; its reason is shown.",
     ("export", Exit.SKIPPED): "Written, but damaged ranges were left out; DIR_damage lists them.",
 }
 
@@ -377,6 +378,9 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "It contains the messages that were in the log when the export was planned; a broker may go on writing. "
             "`--schema` lists the columns and their types. Damaged ranges are left out, and listed in DIR_damage.",
+            "A live cluster is read in one pass for each broker, up to the end that each queue has at the beginning. "
+            "`--since-last` goes on from there, and names messages that the broker deleted in the meantime; then the "
+            "exit status is 6.",
         ),
     ),
 }
