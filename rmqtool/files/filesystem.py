@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import lru_cache
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -317,13 +318,16 @@ class WritableFileSystem(ReadableFileSystem, Protocol):
 
 def path_parts(path: str, error: Failure = ReadFailed) -> tuple[str, ...]:
     """Return the names of a path; raise ``error`` for a path that could leave the root or cannot exist."""
-    if not path:
-        return ()
-    parts = tuple(path.split("/"))
-    for name in parts:
-        if reason := _unfit(name):
-            raise error(f"{path!r} is not a path in the store: {reason}", file=path)
+    parts, reason = _parts_and_reason(path)
+    if reason:
+        raise error(f"{path!r} is not a path in the store: {reason}", file=path)
     return parts
+
+
+@lru_cache(maxsize=1024)  # a recovery asks for the same few paths thousands of times
+def _parts_and_reason(path: str) -> tuple[tuple[str, ...], str | None]:
+    parts = tuple(path.split("/")) if path else ()
+    return parts, next(filter(None, map(_unfit, parts)), None)
 
 
 def _unfit(name: str) -> str | None:

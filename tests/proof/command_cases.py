@@ -77,16 +77,37 @@ def acknowledged(ended: forked.Ended) -> list[int]:
     return found
 
 
-def lost(before: Template, root: Path) -> list[str]:
+class Left(NamedTuple):
+    """What the independent reader found in a store after a command."""
+
+    root: Path
+    tree: reader.Tree
+    records: frozenset[tuple[int, bytes, int, int, int]]
+
+    @classmethod
+    def of(cls, root: Path) -> Left:
+        """Read a store."""
+        tree = reader.tree_of(root)
+        return cls(root, tree, _identities(tree))
+
+
+def lies(ended: forked.Ended, left: Left) -> list[str]:
+    """Return which messages a command acknowledged that are not there."""
+    there = {place for place, *_ in left.records}
+    gone = [place for place in acknowledged(ended) if place not in there]
+    return [f"acknowledged and not there: {gone}"] if gone else []
+
+
+def lost(before: Template, left: Left) -> list[str]:
     """Return in words what a command took away that it may not: whole records, tables, half a copy."""
-    tree = reader.tree_of(root)
-    missing = before.records - _identities(tree)
+    tree = left.tree
+    missing = before.records - left.records
     wrong = [f"{len(missing)} whole messages are gone, the first at {min(missing)[0]}"] if missing else []
     for table in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
         copies = [tree.get(f"config/{table}{suffix}") for suffix in ("", ".bak")]
         if any(one is not None for one in copies) and not any(one and one.rstrip().endswith(b"}") for one in copies):
             wrong.append(f"neither {table} nor its copy is whole")
-    return wrong + half_made(before, root.parent)
+    return wrong + half_made(before, left.root.parent)
 
 
 def half_made(before: Template, parent: Path) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.guards.test_untouched import WRITERS
 from tests.proof import command_cases, forked, reader
 from tests.proof.campaign import Campaign, Outcome
-from tests.proof.command_cases import Template
+from tests.proof.command_cases import Left, Template
 
 _NAMES = tuple(WRITERS)
 _STRIDE = 7919
@@ -34,8 +34,14 @@ def kill(seed: int) -> Outcome:
     with command_cases.copied(before.parent) as root:
         ended = command_cases.run(name, root, at, forked.end_by(signal.SIGKILL))
         found = [] if ended.status in (-signal.SIGKILL, before.undisturbed.status) else ended.unwanted()
-        found += command_cases.lost(before, root) + _missing(ended, root) + _go_on(before, root)
-        found += [f"afterwards: {one}" for one in command_cases.lost(before, root) + _missing(ended, root)]
+        left = Left.of(root)
+        found += command_cases.lost(before, left) + command_cases.lies(ended, left)
+        if _is_left_open(before, root):
+            found += _go_on(before, root)
+            left = Left.of(root)
+            found += [
+                f"afterwards: {one}" for one in command_cases.lost(before, left) + command_cases.lies(ended, left)
+            ]
     result.judge(found, f"{name}, seed {seed}, killed before call {at}")
     return result
 
@@ -49,23 +55,25 @@ def ask_to_end(seed: int) -> Outcome:
         ended = command_cases.run(name, root, at, forked.end_by(number))
         asked = (-number, 130, before.undisturbed.status)
         found = [] if ended.status in asked else [f"status {ended.status}", *ended.unwanted()]
-        found += command_cases.lost(before, root) + _missing(ended, root)
+        left = Left.of(root)
+        found += command_cases.lost(before, left) + command_cases.lies(ended, left)
         if (root / "abort").exists() and not before.was_crashed:
             found.append("the store was left open")
     result.judge(found, f"{name}, seed {seed}, {number.name} before call {at}")
     return result
 
 
-def _missing(ended: forked.Ended, root: Path) -> list[str]:
-    there = {record.physical_offset for record in reader.iter_records(reader.tree_of(root))}
-    gone = [place for place in command_cases.acknowledged(ended) if place not in there]
-    return [f"acknowledged and not there: {gone}"] if gone else []
+def _undo_of(root: Path) -> Path:
+    return root.with_name(root.name + "-rmqtool-undo")
+
+
+def _is_left_open(before: Template, root: Path) -> bool:
+    return _undo_of(root).exists() or ((root / "abort").exists() and not before.was_crashed)
 
 
 def _go_on(before: Template, root: Path) -> list[str]:
     """Take back what was cut, recover what was left open; return what is wrong with it."""
-    undo = root.with_name(root.name + "-rmqtool-undo")
-    if undo.exists():
+    if _undo_of(root).exists():
         # An interrupted repair is taken back before anything else is done.
         again = forked.run(["repair", str(root), "--undo", "last"])
         if again.status not in (0, 1, 2):

@@ -7,12 +7,15 @@ the digest of the package and of the campaigns, and the old counts stay in the f
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = ("rmqtool", "native", "tests/proof", "tests/support")
@@ -50,11 +53,31 @@ class Ledger:
     def __init__(self, path: Path | None = None, of: str | None = None) -> None:
         self._path = path
         self._edition = of or edition()
-        self._all: dict[str, dict[str, dict[str, object]]] = {}
-        if path is not None and path.exists():
-            self._all = json.loads(path.read_text(encoding="utf-8"))
-        kept = self._all.get(self._edition, {})
-        self.tried = {name: Tried(**values) for name, values in kept.items()}  # type: ignore[arg-type]
+        self.tried = self._kept()
+        # Campaigns whose entries are newer here than in the file.
+        self._changed: set[str] = set()
+
+    def _read(self) -> dict[str, dict[str, dict[str, Any]]]:
+        if self._path is None or not self._path.exists():
+            return {}
+        found: dict[str, dict[str, dict[str, Any]]] = json.loads(self._path.read_text(encoding="utf-8"))
+        return found
+
+    def _kept(self) -> dict[str, Tried]:
+        return {name: Tried(**values) for name, values in self._read().get(self._edition, {}).items()}
+
+    @contextmanager
+    def turn(self, name: str) -> Iterator[bool]:
+        """Have a campaign to oneself; gives False where another process has it. Its entry is kept at the end."""
+        if self._path is None:
+            yield True
+            return
+        with _locked(self._path.with_name(f"{name.replace(' ', '-')}.lock"), wait=False) as is_mine:
+            if is_mine:
+                self.tried |= self._kept()
+            yield is_mine
+            if is_mine:
+                self.save()
 
     def next_seed(self, name: str) -> int:
         """Return the first seed of a campaign that was not tried."""
@@ -67,13 +90,32 @@ class Ledger:
         found.states += states
         found.seconds += seconds
         found.failures += failures
+        self._changed.add(name)
 
     def save(self) -> None:
-        """Write the file; another run that ends at the same time finds the old one or the new one, never half of it."""
+        """Write what has changed into the file; what other processes wrote of other campaigns stays.
+
+        Who reads at the same time finds the old file or the new one, never half of it.
+        """
         if self._path is None:
             return
-        self._all[self._edition] = {name: asdict(tried) for name, tried in self.tried.items()}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps(self._all, indent=1), encoding="utf-8")
-        new.replace(self._path)
+        with _locked(self._path.with_name("ledger.lock"), wait=True):
+            whole = self._read()
+            whole.setdefault(self._edition, {}).update({name: asdict(self.tried[name]) for name in self._changed})
+            new = self._path.with_suffix(f".{os.getpid()}")
+            new.write_text(json.dumps(whole, indent=1), encoding="utf-8")
+            new.replace(self._path)
+        self._changed.clear()
+
+
+@contextmanager
+def _locked(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold a lock between processes; give False where another has it and nobody waits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True

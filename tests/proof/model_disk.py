@@ -10,10 +10,12 @@ from rmqtool.files.filesystem import Kind, path_parts
 from tests.support.faulty_disk import FaultyDisk, Inode
 
 STORE = "store"
+# Large, nearly empty, and read by no campaign.
+_LEFT_OUT = frozenset({"timerwheel"})
 
 
 def tree_of_disk(disk: FaultyDisk, directory: str = STORE) -> dict[str, bytes]:
-    """Return every file below a directory of a disk, straight from its inodes."""
+    """Return the files below a directory of a disk, straight from its inodes."""
     found: dict[str, bytes] = {}
     inode: Inode | None = disk.root
     for name in path_parts(directory):
@@ -28,7 +30,7 @@ def _collect(inode: Inode, path: str, found: dict[str, bytes]) -> None:
         below = f"{path}/{name}" if path else name
         if one.kind is Kind.DIRECTORY:
             _collect(one, below, found)
-        elif one.kind is Kind.FILE:
+        elif one.kind is Kind.FILE and name not in _LEFT_OUT:
             found[below] = bytes(one.data)
 
 

@@ -72,6 +72,9 @@ _WRITERS = (
     "browse {s} --html {p}/page.html",
 )
 
+# How many looks each damaged store has, and how many of its files are dumped.
+_LOOKS_OF_ONE, _FILES_OF_ONE = 8, 2
+
 
 def run(seed: int) -> Outcome:
     """Damage a store and type command lines at it."""
@@ -80,22 +83,37 @@ def run(seed: int) -> Outcome:
     name = _ALL[seed % len(_ALL)]
     with copied(unpacked(name)) as root, damaged(root, seed) as words:
         where = f"{name}, seed {seed} ({words})"
-        for one in chance.sample(_LOOKS, 3):
-            result.judge(_look(root, one), f"{where}, {one}")
-        result.judge(_dump(root, chance), f"{where}, dump")
+        _look(root, chance, result, where)
         judge, line = chance.choice(((_repair, "repair"), *((_write, line) for line in _WRITERS)))
         result.judge(judge(root, line), f"{where}, {line}")
     return result
 
 
 def _typed(root: Path, line: str) -> forked.Ended:
-    return forked.run([word.format(s=root, p=root.parent) for word in line.split()], b"")
+    return forked.run(_words(root, line))
 
 
-def _look(root: Path, line: str) -> list[str]:
+def _words(root: Path, line: str) -> list[str]:
+    return [word.format(s=root, p=root.parent) for word in line.split()]
+
+
+def _look(root: Path, chance: random.Random, result: Outcome, where: str) -> None:
+    """Type looks in one process; only if a byte was changed, ask each again by itself which one did it."""
+    lines = chance.sample(_LOOKS, _LOOKS_OF_ONE)
+    words = [_words(root, line) for line in lines]
+    words += [["dump", str(path), "--json"] for path in _small_files(root, chance)]
     before = snapshot(root.parent)
-    wrong = _typed(root, line).unwanted()
-    return wrong + _changes(before, snapshot(root.parent))
+    for one, ended in zip(words, forked.run_all(words), strict=True):
+        tiling = _tiling(json.loads(ended.out)) if one[0] == "dump" and ended.status in (0, 6) else []
+        result.judge(ended.unwanted() + tiling, f"{where}, {' '.join(one)}")
+    after = snapshot(root.parent)
+    if after != before:
+        result.failures += [f"{where}: {one}" for one in _changes(before, after)]
+        for one in words:
+            before = after
+            forked.run(one)
+            after = snapshot(root.parent)
+            result.failures += [f"{where}, {' '.join(one)}: {changed}" for changed in _changes(before, after)]
 
 
 def _changes(before: dict[str, tuple[int, int, int, str]], after: dict[str, tuple[int, int, int, str]]) -> list[str]:
@@ -103,15 +121,9 @@ def _changes(before: dict[str, tuple[int, int, int, str]], after: dict[str, tupl
     return [f"changed: {changed[:3]}"] if changed else []
 
 
-def _dump(root: Path, chance: random.Random) -> list[str]:
+def _small_files(root: Path, chance: random.Random) -> list[Path]:
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size <= 1 << 20)
-    if not files:
-        return []
-    path = chance.choice(files)
-    ended = forked.run(["dump", str(path), "--json"])
-    if ended.status not in (0, 6):
-        return ended.unwanted()
-    return ended.unwanted() + _tiling(json.loads(ended.out))
+    return chance.sample(files, min(_FILES_OF_ONE, len(files)))
 
 
 def _tiling(told: dict[str, object]) -> list[str]:

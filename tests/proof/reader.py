@@ -49,14 +49,21 @@ class Record(NamedTuple):
 
 def tree_of(root: Path, *parts: str) -> dict[str, bytes]:
     """Return the regular files below some directories of a store; links are not followed."""
-    found = {}
+    found: dict[str, bytes] = {}
     for part in parts or ("commitlog", "consumequeue", "config"):
-        for directory, _, names in os.walk(root / part):
-            for name in names:
-                path = Path(directory, name)
-                if path.is_file() and not path.is_symlink():
-                    found[str(path.relative_to(root))] = path.read_bytes()
+        if (root / part).is_dir():
+            _read_below(str(root / part), part, found)
     return found
+
+
+def _read_below(directory: str, shown: str, found: dict[str, bytes]) -> None:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _read_below(entry.path, f"{shown}/{entry.name}", found)
+            elif entry.is_file(follow_symlinks=False):
+                with open(entry.path, "rb", buffering=0) as file:
+                    found[f"{shown}/{entry.name}"] = file.read()
 
 
 def record_at(data: bytes, at: int, base: int) -> Record | None:

@@ -174,6 +174,12 @@ def record(name: str) -> Recording:
         return Recording(files, tuple(_Transcript(text, root.parent).calls()))
 
 
+@lru_cache(maxsize=64)
+def _laid(name: str) -> FaultyDisk:
+    """Return the disk before a command; nothing on it is in doubt, so its copy shares its bytes."""
+    return lay(record(name).before)
+
+
 def lay(before: dict[str, bytes]) -> FaultyDisk:
     """Return a disk with these files, all durable."""
     disk = FaultyDisk()
@@ -271,7 +277,7 @@ def run(seed: int) -> Outcome:
     if not count:
         return result
     call = turn * _STRIDE % count + 1
-    disk = lay(recording.before)
+    disk = _laid(name).after_crash(lambda _count: 0)
     disk.crash_at(call)
     replay(disk, recording.calls)
     disk.crashed = True

@@ -9,7 +9,7 @@ from tabulate import tabulate
 from tests.proof.campaign import Campaign
 from tests.proof.ledger import Ledger, Tried
 
-_HEADERS = ("campaign", "tried", "of", "", "failures", "seeds", "hours")
+_HEADERS = ("campaign", "tried", "of", "", "failures", "seeds", "core hours")
 
 
 def table_of(ledger: Ledger, campaigns: Sequence[Campaign]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.guards.test_untouched import WRITERS
-from tests.proof import crashes, faults, kills, mutants, reader, recorded, sectors
+from tests.proof import crashes, faults, forked, kills, mutants, reader, recorded, sectors
 from tests.proof.campaign import Campaign, Outcome
 from tests.proof.canaries import CANARIES, Canary, hunt
 from tests.proof.crash_lives import LIVES, Life
@@ -146,3 +146,28 @@ def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert Ledger(tmp_path / "kept" / "ledger.json", of="another").next_seed("one") == 0
     row = table_of(ledger, [campaign]).splitlines()[-1]
     assert row.split()[:3] == ["one", "8", "100"]
+
+
+def test_two_runs_share_the_campaigns_and_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.json"
+    first, second = Ledger(path, of="this"), Ledger(path, of="this")
+    with first.turn("one") as has_one:
+        assert has_one
+        with second.turn("one") as has_it_too:
+            assert not has_it_too
+        with second.turn("two") as has_two:
+            assert has_two
+            second.note("two", 5, 0.0, [])
+        first.note("one", 3, 0.0, [])
+    with second.turn("one"):
+        assert second.next_seed("one") == 1
+    assert {name: tried.states for name, tried in Ledger(path, of="this").tried.items()} == {"one": 3, "two": 5}
+
+
+def test_commands_of_one_process_end_each_for_itself(tmp_path: Path) -> None:
+    ended = forked.run_all([["--version"], ["info", str(tmp_path / "nowhere")], ["--version"]])
+    assert [one.status for one in ended] == [0, 3, 0]
+    assert ended[0].out == ended[2].out
+    assert ended[0].out.startswith(b"rmqtool ")
+    assert b"nowhere" in ended[1].err
+    assert not ended[2].err

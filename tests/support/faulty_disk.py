@@ -67,10 +67,19 @@ class Inode:
     # What the disk certainly holds, and what may have reached it since.
     durable: Inode | None = None
     changes: list[Change] = field(default_factory=list)
+    # Another inode has the same buffer: it must be copied before it is changed.
+    shares: bool = False
 
     def copy(self) -> Inode:
         """Return the same inode with nothing in doubt."""
-        return Inode(self.number, self.kind, self.attributes, bytearray(self.data), dict(self.names))
+        self.shares = True
+        return Inode(self.number, self.kind, self.attributes, self.data, dict(self.names), shares=True)
+
+    def own(self) -> bytearray:
+        """Return the data for changing."""
+        if self.shares:
+            self.data, self.shares = bytearray(self.data), False
+        return self.data
 
     def change(self, change: Change) -> None:
         """Do something whose durability is in doubt."""
@@ -275,8 +284,9 @@ def resize(size: int) -> Change:
 
     def apply_size(inode: Inode, outcome: int) -> None:
         if outcome == 0:
-            del inode.data[size:]
-            inode.data.extend(bytes(size - len(inode.data)))
+            data = inode.own()
+            del data[size:]
+            data.extend(bytes(size - len(data)))
 
     return Change(apply_size)
 
@@ -310,9 +320,10 @@ def write(data: bytes, file_offset: int) -> Change:
             kept = [(file_offset, borders[middle]), (borders[middle + 1], end)]
         elif outcome >= 2:
             kept = [(end, end)]
+        found = inode.own()
         for start, stop in kept:
-            if stop > len(inode.data):
-                inode.data.extend(bytes(stop - len(inode.data)))
-            inode.data[start:stop] = data[start - file_offset : stop - file_offset]
+            if stop > len(found):
+                found.extend(bytes(stop - len(found)))
+            found[start:stop] = data[start - file_offset : stop - file_offset]
 
     return Change(apply_write, count_outcomes)
