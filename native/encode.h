@@ -65,3 +65,38 @@ static void place_record(uint8_t *p, size_t size, int64_t queue_offset, int64_t 
     put64(p + FIELD(STORE_TIMESTAMP) + growth, (uint64_t)store_timestamp);
     if (has_crc) put_property_crc(p, size);
 }
+
+/* Properties in the order in which they are stored. A separator is between them, or after each of them. */
+typedef struct { const Pair *pairs; size_t count; int is_terminated; } Properties;
+
+static uint64_t size_of_text(const Properties *t) {
+    uint64_t size = 0;
+    for (size_t i = 0; i < t->count; i++) size += (uint64_t)t->pairs[i].name.length + t->pairs[i].value.length + 2;
+    return size && !t->is_terminated ? size - 1 : size;
+}
+
+/* Put the text of properties; return its end. */
+static uint8_t *put_properties(uint8_t *to, const Properties *t) {
+    for (size_t i = 0; i < t->count; i++) {
+        Text name = t->pairs[i].name, value = t->pairs[i].value;
+        memcpy(to, name.p, name.length), to += name.length, *to++ = NAME_VALUE_SEPARATOR[0];
+        memcpy(to, value.p, value.length), to += value.length;
+        if (t->is_terminated || i + 1 < t->count) *to++ = PROPERTY_SEPARATOR[0];
+    }
+    return to;
+}
+
+/* Return the size of a whole record, whose topic has its length before it; 0 where it is too large, or its text is. */
+static uint32_t size_of_plain(const Content *c, Text topic, const Properties *t, uint32_t most) {
+    uint64_t text = size_of_text(t), size = (uint64_t)prefix_size(c) + c->body.length + topic.length + PROPERTIES_LENGTH_SIZE + text;
+    return text <= MOST_SHORT && size <= most ? (uint32_t)size : 0;
+}
+
+/* Put a record of that size; return its end. */
+static uint8_t *put_plain(uint8_t *to, const Content *c, Text topic, const Properties *t, uint32_t size) {
+    uint64_t text = size_of_text(t);
+    to = put_head(to, c, size);
+    memcpy(to, topic.p, topic.length), to += topic.length;
+    *to++ = (uint8_t)(text >> 8), *to++ = (uint8_t)text;
+    return put_properties(to, t);
+}

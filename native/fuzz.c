@@ -100,6 +100,28 @@ static void fuzz_encode(const uint8_t *data, int64_t size, const int64_t *starts
     free(made);
 }
 
+/* Bytes as properties: the record of a plain message is as long as it says, and whole. */
+static void fuzz_plain(const uint8_t *data, size_t size) {
+    static const uint8_t topic[] = {1, 'T'}, ip[LONG_IP];
+    Pair pairs[8];
+    size_t count = size % 8, each = count ? size / (2 * count) : 0;
+    for (size_t i = 0; i < count; i++)
+        pairs[i] = (Pair){{data + 2 * i * each, (uint32_t)each}, {data + (2 * i + 1) * each, (uint32_t)each}};
+    Content c = {.magic = MESSAGE_MAGIC_V1, .born_host = {{ip, size & 8 ? LONG_IP : SHORT_IP}, 1}, .store_host = {{ip, SHORT_IP}, 2},
+                 .body = {data, (uint32_t)size}};
+    for (int is_terminated = 0; is_terminated < 2; is_terminated++) {
+        Properties text = {pairs, count, is_terminated};
+        uint32_t made_size = size_of_plain(&c, (Text){topic, 2}, &text, 1 << 18);
+        if (!made_size) continue;
+        uint8_t *made = room_for(made_size, 1);
+        expect(put_plain(made, &c, (Text){topic, 2}, &text, made_size) == made + made_size);
+        Parts again;
+        expect(look_at(made, made_size, &again) && again.size == made_size && again.body_length == size);
+        expect(!size_of_plain(&c, (Text){topic, 2}, &text, made_size - 1));
+        free(made);
+    }
+}
+
 /* Bytes as the batch of a client: the records that are made of it are whole, and get their places. */
 static void fuzz_batch(const uint8_t *data, size_t size) {
     static const uint8_t topic[] = {1, 'T'}, shared[] = {'a', 1, 'b'};
@@ -210,6 +232,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
         fuzz_lines(data, length, wrong + i, 1, 6000);
     }
     fuzz_batch(data, size);
+    fuzz_plain(data, size);
     fuzz_fields(data, size);
     fuzz_json_header(data, size);
     fuzz_span(data, size);

@@ -3,7 +3,7 @@
  * Buffers in, arrays of the caller out, plain numbers back: no files, no numpy, no policy. No function trusts a length
  * or the result of another call; each proves every record it touches with look_at (record.h), and each field of a header
  * with take_field (fields.h). rmqtool/_native.pyi says what the functions are called with. Reading order: record.h,
- * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, batch.h, message.h, fields.h, json_header.h.
+ * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, batch.h, message.h, plain.h, fields.h, json_header.h.
  *
  * The limited API of Python 3.11 is all that is used, so one binary serves 3.11 and everything later. */
 #define PY_SSIZE_T_CLEAN
@@ -21,6 +21,7 @@
 #include "batch.h"
 #include "arguments.h"
 #include "message.h"
+#include "plain.h"
 #include "fields.h"
 #include "json_header.h"
 
@@ -527,7 +528,8 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
     FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(sound), FAST(dispatch), FAST(dispatch_one), FAST(span), FAST(group), FAST(number_texts), FAST(hang_in),
-    FAST(json_lines), FAST(encode), FAST(place), FAST(encode_batch), FAST(place_batch), FAST(decoder), FAST(decoder_of_many), FAST(text_maker), FAST(header_fields), FAST(json_header), FAST(typed_fields),
+    FAST(json_lines), FAST(encode), FAST(place), FAST(encode_batch), FAST(place_batch), FAST(decoder), FAST(decoder_of_many), FAST(text_maker), FAST(record_kind), FAST(plain_record),
+    FAST(header_fields), FAST(json_header), FAST(typed_fields),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 

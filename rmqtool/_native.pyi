@@ -149,6 +149,20 @@ def text_maker(
 ) -> Callable[[Mapping[str, str]], bytes]:
     """Return a function that spells properties in the order of ``names``; ``other`` spells what is no dict of texts."""
 
+def record_kind(*values: Any) -> object:
+    """Return what plain messages of one topic with the same property names have in common, for ``plain_record``.
+
+    Values: magic, topic with its length before it, store_ip, store_port, names in the order of the text, a tuple with
+    the value of each (None where it is the message's), the number of the unique key's name or -1, is_terminated, size
+    of the largest record.
+    """
+
+def plain_record(kind: object, properties: Any, *values: Any) -> bytes | None:
+    """Return the whole record of a plain message; None where ``formats`` has to make it, or refuse it.
+
+    Values: unique key, body, flag, queue_id, queue_offset, physical_offset, born_timestamp, store_timestamp.
+    """
+
 def header_fields(data: Buffer, at: int, end: int, most: int, /) -> dict[str, str] | None:
     """Return the fields of a ROCKETMQ header between two places; None: malformed, or more than ``most``."""
 

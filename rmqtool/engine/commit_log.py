@@ -430,6 +430,9 @@ class Writer:
         self._has_crc = encoder.has_property_crc
         self._encoder = encoder
         self._place_record = fastest_place()
+        self._plain_record: Callable[..., bytes | None] = (
+            _no_record if kernel.NATIVE is None else kernel.NATIVE.plain_record
+        )
         # None with synchronous flush: only the flush decides then.
         self._status_when_written = None if waits_for_flush else PutStatus.PUT_OK
         # Held while writing, and by callers that must exclude puts.
@@ -559,41 +562,60 @@ class Writer:
         return True
 
     @INTERRUPTS.keep_from
-    def write_plain(self, message: NewMessage, text: bytes, now: int) -> Placed | None:
-        """Encode a plain message and write it at once; None, with nothing done, if it needs more than that.
+    def write_plain(self, kind: object, message: NewMessage, uniq_key: str, now: int) -> Placed | None:
+        """Make the record of a plain message and write it at once; None, with nothing done, if it needs more than that.
 
         The whole put of a lone producer without synchronous flush, in one function: the calls that the general path
         makes cost more than what they do.
         """
-        if self.busy_since or not self.lock.acquire(False):
+        if (
+            message.sys_flag
+            or message.born_host is not None
+            or message.store_host is not None
+            or message.reconsume_times
+            or message.prepared_transaction_offset
+            or self.busy_since
+            or not self.lock.acquire(False)
+        ):
             return None
         try:
-            log, encoder = self._log, self._encoder
-            record = encoder.plain_record(message, text, now)
-            if record is None or self.waiting or self._health.failure is not None:
+            if self.waiting or self._health.failure is not None:
                 return None
-            position, size = log.wrote_offset, len(record)
-            if position + size > log.last_end:
-                return None
-            if now < log.store_timestamp:
-                now = log.store_timestamp
-            self.busy_since = now
-            queue, table = (message.topic, message.queue_id), self._offsets.table
+            log, table = self._log, self._offsets.table
+            position, stored_at, born = log.wrote_offset, log.store_timestamp, message.born_timestamp
+            if now > stored_at:
+                stored_at = now
+            queue_id = message.queue_id
+            queue = (message.topic, queue_id)
             queue_offset = table.get(queue, 0)
+            record = self._plain_record(
+                kind,
+                message.properties,
+                uniq_key,
+                message.body,
+                message.flag,
+                queue_id,
+                queue_offset,
+                position,
+                now if born is None else born,
+                stored_at,
+            )
+            if record is None or position + len(record) > log.last_end:
+                return None
+            self.busy_since = stored_at
             try:
-                self._place_record(record, queue_offset, position, now, False)
-                log.write(record, now)
+                log.write(record, stored_at)
                 table[queue] = queue_offset + 1
             except BaseException as error:
                 self._fail((), error)
-                return PutStatus.UNKNOWN_ERROR, queue, -1, -1, 0, encoder.store_host
+                return PutStatus.UNKNOWN_ERROR, queue, -1, -1, 0, self._encoder.store_host
             finally:
                 self.busy_since = None
             self.written_count += 1
         finally:
             self.lock.release()
         self.on_written()
-        return PutStatus.PUT_OK, queue, queue_offset, position, now, message.store_host or encoder.store_host
+        return PutStatus.PUT_OK, queue, queue_offset, position, stored_at, self._encoder.store_host
 
     def _fail(self, group: Sequence[PutTicket], error: BaseException) -> None:
         """Poison the store. It is unknown what part of the group reached the file, so no producer gets an OK."""
@@ -664,6 +686,10 @@ class Writer:
         ticket.store_timestamp = store_timestamp
         ticket.size = len(data)
         return data
+
+
+def _no_record(*_values: object) -> None:
+    """Make no plain record: the kernel is not there."""
 
 
 def _do_nothing() -> None:

@@ -45,7 +45,7 @@ from rmqtool.formats.properties import (
     order_properties,
     split_property_crc,
 )
-from rmqtool.formats.property_names import PROPERTY_CRC32
+from rmqtool.formats.property_names import PROPERTY_CRC32, UNIQ_KEY
 from rmqtool.formats.topics import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX, is_directory_name
 
 # An address, 4 or 16 bytes, and a port.
@@ -245,7 +245,7 @@ def text_template(names: tuple[str, ...], bins: int, terminated: bool) -> Callab
     """
     if not names:
         return lambda _properties: b""
-    ordered = tuple(order_properties(dict.fromkeys(names, ""), bins))
+    ordered = _in_order(names, bins)
     pairs = [f"{name.replace('%', '%%')}{NAME_VALUE_SEPARATOR}%s" for name in ordered]
     template = PROPERTY_SEPARATOR.join(pairs) + (PROPERTY_SEPARATOR if terminated else "")
     values = itemgetter(*ordered)
@@ -257,10 +257,17 @@ def text_template(names: tuple[str, ...], bins: int, terminated: bool) -> Callab
     return spell if kernel.NATIVE is None else kernel.NATIVE.text_maker(ordered, terminated, spell)
 
 
+def _in_order(names: tuple[str, ...], bins: int) -> tuple[str, ...]:
+    """Return names in the order of a hash map with ``bins`` bins."""
+    return tuple(order_properties(dict.fromkeys(names, ""), bins))
+
+
 # Upstream allows this for everything in a record except the body.
 _RECORD_OVER_BODY = 64 << 10
 # Upstream ignores a smaller maxMessageSize.
 _LEAST_MAX_MESSAGE_SIZE = 10
+# Names that the kernel takes in a plain record.
+_MOST_NAMES = 64
 # Topics whose rules are cached. A producer of random topics must not fill the memory.
 _MOST_TOPICS_KNOWN = 1 << 16
 # How to pack the fields before the body, and their size in bytes, by the host bits of the system flag.
@@ -393,6 +400,25 @@ class Encoder:
             # A number or text does not fit: the general path finds the right status.
             return None
         return record if len(record) <= self.max_record else None
+
+    def record_kind(self, topic: str, names: tuple[str, ...], values: Mapping[str, str]) -> object | None:
+        """Return what the kernel knows in advance of plain messages of a topic, whose properties have these ``names``.
+
+        ``values`` are the properties that all of them have; UNIQ_KEY is given with each. None: the kernel cannot make
+        their records.
+        """
+        rules, native = self.topic_rules(topic), kernel.NATIVE
+        if native is None or self.has_property_crc or rules.is_special or self.max_body < COMPRESS_OVER:
+            return None
+        ordered = _in_order(names, self._bins)
+        if len(ordered) > _MOST_NAMES:
+            return None
+        constants = tuple(None if name == UNIQ_KEY else values.get(name) for name in ordered)
+        head = (rules.magic, rules.encoded, *self.store_host, ordered, constants, ordered.index(UNIQ_KEY))
+        try:
+            return native.record_kind(*head, not self.is_4_9, self.max_record)
+        except UnicodeEncodeError:
+            return None
 
     def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
         """Return the property text of a mapping; ``bins`` decides the order, None for that of the store's version."""

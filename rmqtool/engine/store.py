@@ -268,14 +268,15 @@ class MessageStore:
             INTERRUPTS.deliver()
         return ticket
 
-    def put_plain(self, message: NewMessage, text: bytes, now: int) -> Placed | None:
-        """Store a message, at ``now`` (ms), whose properties ask for nothing and are encoded as ``text`` already.
+    def plain_kind(self, topic: str, names: tuple[str, ...], values: Mapping[str, str]) -> object | None:
+        """Return what ``put_plain`` needs for messages of a topic with such properties; see ``Encoder.record_kind``."""
+        return self._engine.encoder.record_kind(topic, names, values) if self._is_simple else None
 
-        None, with nothing done: ``put`` must take a closer look at it, or at the store.
-        """
-        if not self._is_simple or not self._health.is_writeable or not self._first.is_done or not self._takes_puts:
+    def put_plain(self, kind: object, message: NewMessage, uniq_key: str, now: int) -> Placed | None:
+        """Store a message of a kind at ``now`` (ms); None, with nothing done, if ``put`` must take a closer look."""
+        if not self._health.is_writeable or not self._first.is_done or not self._takes_puts:
             return None
-        placed = self._writer.write_plain(message, text, now)
+        placed = self._writer.write_plain(kind, message, uniq_key, now)
         if INTERRUPTS.pending:
             INTERRUPTS.deliver()
         return placed

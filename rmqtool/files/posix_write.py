@@ -38,14 +38,14 @@ class PosixWritableFile(PosixReadableFile, WritableFile):
     """A descriptor of a regular file, open for reading and writing."""
 
     def pwrite(self, data: Buffer, file_offset: int) -> None:
-        length = len(data) if type(data) in (bytes, bytearray) else memoryview(data).nbytes
         if file_offset < 0 or file_offset > _TRUSTED_OFFSET:
-            require_range(self.shown, length, file_offset, WriteFailed)
+            require_range(self.shown, memoryview(data).nbytes, file_offset, WriteFailed)
         try:
             done = os.pwrite(self._descriptor, data, file_offset)
-            if done < length:
+            # Of most buffers the length is the number of bytes; asking a view of it takes longer than the comparison.
+            if done != len(data):
                 with memoryview(data).cast("B") as view:
-                    while done < length:
+                    while done < len(view):
                         with view[done:] as rest:
                             done += os.pwrite(self._descriptor, rest, file_offset + done)
         except OSError as error:

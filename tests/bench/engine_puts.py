@@ -91,12 +91,20 @@ def put_columns(store: MessageStore, first: int, count: int, body: bytes) -> Non
         assert not store.put_columns(some_columns(begin, min(COLUMNS, first + count - begin), body)).refused
 
 
-def send_each(store: MessageStore, first: int, count: int, body: bytes, step: int = 1) -> None:
-    """Send through a producer, ``step`` messages a call; it gives them the properties of a real client's."""
+def send_each(store: MessageStore, first: int, count: int, body: bytes) -> None:
+    """Send one message after the other through a producer; it gives them the properties of a real client's."""
     producer = a_producer(store)
-    for begin in range(first, first + count, step):
-        numbers = range(begin, min(begin + step, first + count))
-        messages = [a_sent_message(number, body) for number in numbers]
+    for number in range(first, first + count):
+        message = a_sent_message(number, body)
+        producer.check(message)
+        assert producer.send((message,)).stored
+
+
+def send_many(store: MessageStore, first: int, count: int, body: bytes) -> None:
+    """Send many a call through a producer."""
+    producer = a_producer(store)
+    for begin in range(first, first + count, COLUMNS):
+        messages = [a_sent_message(number, body) for number in range(begin, min(begin + COLUMNS, first + count))]
         for message in messages:
             producer.check(message)
         assert producer.send(messages).stored == len(messages)
@@ -156,7 +164,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         "many": put_many,
         "pipelined": put_pipelined,
         "producer": send_each,
-        "producer-many": lambda *given: send_each(*given, COLUMNS),
+        "producer-many": send_many,
         "sync": lambda *given: put_in_threads(*given, arguments.threads),
     }
     messages, warm = arguments.messages, arguments.warm

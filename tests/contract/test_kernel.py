@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,6 +179,49 @@ def test_texts_of_properties() -> None:
     assert len(odd) == 4
     assert NATIVE.text_maker(("KEYS",), False, make)({"KEYS": "k"}) == b"KEYS\1k"
     assert NATIVE.text_maker((), True, make)({}) == b""
+
+
+class Spoiler:
+    """A key of a mapping that changes the mapping when it is compared."""
+
+    def __init__(self, given: dict[object, str]) -> None:
+        self.given = given
+
+    def __hash__(self) -> int:
+        return hash("b")
+
+    def __eq__(self, other: object) -> bool:
+        self.given["a"] = "changed"
+        return False
+
+
+def test_a_plain_record_is_declined_where_it_is_not_plain() -> None:
+    assert NATIVE is not None
+    kind = NATIVE.record_kind(*KIND)
+    usual: dict[str, Any] = {
+        "properties": {"a": "1"},
+        "uniq_key": "k",
+        "body": b"b",
+        **dict.fromkeys(("flag", "queue_id", "queue_offset", "physical_offset", "born", "stored"), 0),
+    }
+    made = NATIVE.plain_record(kind, *usual.values())
+    assert made is not None
+    assert made.endswith(b"\1T\0\x0ea\x011\x02UNIQ_KEY\1k")
+    odd: list[dict[str, Any]] = [
+        *({"properties": given} for given in ({}, {"a": 1}, {"a": "\ud800"}, {"a": "x" * 33_000}, b"a\x011", None)),
+        *({"body": body} for body in (None, bytearray(1), "text", bytes(1 << 20))),
+        *({"flag": 1 << 31}, {"queue_id": -1}, {"queue_id": 1 << 31}, {"queue_offset": 1 << 63}, {"flag": "x"}),
+        *({"born": -(1 << 63) - 1}, {"stored": 1 << 63}, {"uniq_key": None}),
+    ]
+    for change in odd:
+        assert NATIVE.plain_record(kind, *(usual | change).values()) is None, change
+    two = NATIVE.record_kind(*KIND[:4], ("a", "b"), (None, None), -1, True, 1 << 20)
+    given: dict[object, str] = {}
+    given |= {Spoiler(given): "", "b": "2"}
+    given["a"] = "a text of its own".upper()
+    found = NATIVE.plain_record(two, given, *[*usual.values()][1:])
+    assert found is not None
+    assert found.endswith(b"a\1A TEXT OF ITS OWN\2b\x012\2")
 
 
 @pytest.mark.parametrize("has_crc", [False, True])
@@ -418,6 +462,8 @@ def test_fields_laid_by_hand() -> None:
 
 
 LONGS, INTS = np.zeros(4, np.int64), np.zeros(4, np.int32)
+# Messages with the property "a" of their own, and a unique key.
+KIND = (MESSAGE_MAGIC_V1, b"\1T", bytes(4), 1, ("a", "UNIQ_KEY"), (None, None), 1, False, 1 << 20)
 REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "too few arguments": ("walk", (b"",), TypeError),
     "no buffer": ("crc32", (5,), TypeError),
@@ -500,6 +546,15 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "half a queue entry": ("span", (bytes(30), LONGS), ValueError),
     "few places": ("span", (bytes(40), LONGS[:1]), ValueError),
     "names": ("text_maker", ((1,), True, None), TypeError),
+    "values without names": ("record_kind", (*KIND[:5], (None,), *KIND[6:]), ValueError),
+    "place of a key": ("record_kind", (*KIND[:6], 2, *KIND[7:]), ValueError),
+    "name that is no text": ("record_kind", (*KIND[:4], ("a", 1), *KIND[5:]), ValueError),
+    "many names": ("record_kind", (*KIND[:4], ("a",) * 65, (None,) * 65, *KIND[6:]), ValueError),
+    "address of a kind": ("record_kind", (*KIND[:2], bytes(5), *KIND[3:]), ValueError),
+    "magic of a kind": ("record_kind", (7, *KIND[1:]), ValueError),
+    "topic of a kind": ("record_kind", (KIND[0], bytes(40_000), *KIND[2:]), ValueError),
+    "lone surrogate": ("record_kind", (*KIND[:4], ("a", "\ud800"), *KIND[5:]), UnicodeEncodeError),
+    "no kind": ("plain_record", (None, {}, "k", b"b", 0, 0, 0, 0, 0, 0), ValueError),
     "columns": ("encode_slab", ([b""], [], (0,) * 9, [bytes(8)], [bytes(8)], 0, LONGS[:1]), ValueError),
     "queue number in a slab": (
         "encode_slab",
@@ -537,10 +592,13 @@ def test_messages_do_not_pile_up() -> None:
         "many = kernel.NATIVE.decoder_of_many(tuple, tuple(range(24)), lambda *_: None)\n"
         "places = array.array('q', [0, 1])\n"
         "text = kernel.NATIVE.text_maker(('a',), True, print)\n"
+        f"kind = kernel.NATIVE.record_kind(*{KIND!r})\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         f"header = {HEADER_WITH_ALL!r}\n"
         "for round in range(3):\n"
         "    for _ in range(100000):\n"
+        f"        kernel.NATIVE.record_kind(*{KIND!r})\n"
+        "        kernel.NATIVE.plain_record(kind, {'a': str(_)} if _ % 3 else {}, str(_), b'b', 0, 0, 0, 0, 0, 0)\n"
         "        kernel.NATIVE.json_header(header, 0, len(header) - _ % 2, 9)\n"
         "        kernel.NATIVE.typed_fields({'a': '1' if _ % 3 else 'x', 'b': 'c'}, {'a': ('a', 1), 'b': ('b', 0)})\n"
         "        kernel.NATIVE.header_fields(b'\\0\\1a\\0\\0\\0\\1b\\0', 0, 8 + _ % 2, 9)\n"

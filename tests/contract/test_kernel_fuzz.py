@@ -81,6 +81,8 @@ CANARIES = {
     "body in a batch": ("batch.h", "if (body > item->size - LEAST_ITEM) return 0;", ""),
     "lengths in a batch": ("batch.h", " || LEAST_ITEM + body + length != item->size", ""),
     "room for places": ("batch.h", "count < most && look_at(p + at", "look_at(p + at"),
+    "length of properties": ("encode.h", "text <= MOST_SHORT && size <= most", "size <= most"),
+    "last separator": ("encode.h", "if (t->is_terminated || i + 1 < t->count) *to++", "*to++"),
     "end of a text": ("texts.h", " || at > size || length > size - at) return -2;", ") return -2;"),
     "end of a sequence": ("texts.h", "if (left < 3 || ", "if ("),
 }

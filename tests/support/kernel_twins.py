@@ -31,7 +31,7 @@ from rmqtool.formats.index import key_hash
 from rmqtool.formats.java import SHORT_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.message_json import encode_line, message_json
-from rmqtool.formats.properties import join_properties
+from rmqtool.formats.properties import decode_properties, join_properties
 from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import fields_in_python
 from rmqtool.remoting.command import ANSWER, FrameError, Language, RemotingCommand
@@ -383,6 +383,29 @@ class Comparison:
             layouts.INT.pack_into(stored, 8, zlib.crc32(message.raw_body) & 0x7FFFFFFF)
             assert made == stored
             self.seen["encoded"] += 1
+            self._plain_record(message, bytes(topic))
+
+    def _plain_record(self, message: Message, topic: bytes) -> None:
+        """Make the record of a message in one call from a mapping, and in three from its text: the same bytes."""
+        given = decode_properties(message.raw_properties)
+        host = (message.store_host_ip, message.store_host_port)
+        constants = tuple(None if number % 2 else value for number, value in enumerate(given.values()))
+        numbers = (message.flag, message.queue_id, message.queue_offset, message.physical_offset)
+        times = (message.born_timestamp, message.store_timestamp)
+        for is_terminated in (False, True) if len(given) <= 64 and message.queue_id >= 0 else ():
+            text = "\2".join(f"{name}\1{value}" for name, value in given.items())
+            text = f"{text}\2" if given and is_terminated else text
+            head = (message.magic, topic, *host, tuple(given), constants, -1, is_terminated)
+            expected = self.kernel.encode(
+                *(message.magic, message.queue_id, message.flag, 0, message.born_timestamp, *host, *host, 0, 0),
+                *(message.raw_body, topic, text.encode(), False),
+            )
+            self.kernel.place(expected, *numbers[2:], message.store_timestamp, False)
+            for most in (len(expected), len(expected) - 1):
+                kind = self.kernel.record_kind(*head, most)
+                made = self.kernel.plain_record(kind, given, "", message.raw_body, *numbers, *times)
+                assert made == (expected if most == len(expected) else None)
+            self.seen["plain records"] += 1
 
 
 def is_sound(message: Message, physical_offset: int) -> bool:

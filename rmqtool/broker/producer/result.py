@@ -91,6 +91,8 @@ class Sent:
     @property
     def stored(self) -> int:
         """The number of stored messages."""
+        if self._one is not None:
+            return 1 - self.refused - self.failed
         return len(self) - self.refused - self.failed
 
     def reasons(self, *, about_message: bool) -> str:

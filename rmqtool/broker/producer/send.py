@@ -146,9 +146,11 @@ class Producer:
         self._delays = parse_delay_levels(self._config.message_delay_level)
         self._slave_status = status_without_slave(self._config)
         self._makers: dict[tuple[str, ...], _Text] = {}
-        # Those of names that need no closer look, when a message is sent by itself.
-        self._plain_makers: dict[tuple[str, ...], _Text] = {}
-        self._added, self._now = broker_properties(self._config), store.setup.clock.now
+        # The kinds of messages that are stored by the shortest way, by topic and names of properties.
+        self._kinds: dict[tuple[str, ...], object | None] = {}
+        # The properties that client and broker add to each message. 4.9 does not store whether the sender waits.
+        waits = {} if self._config.version is Version.V4_9 else {WAIT: "true"}
+        self._made, self._now = {**waits, **broker_properties(self._config)}, store.setup.clock.now
 
     def check(self, message: NewMessage) -> None:
         """Raise the error of a client or broker for a message that it does not accept."""
@@ -184,25 +186,26 @@ class Producer:
 
     def _send_plain(self, message: NewMessage) -> Sent | None:
         """Store one message as ``send`` does, by the shortest way; None if it needs a closer look."""
-        given, body = message.properties, message.body
-        if type(given) is not dict or not body or len(body) >= COMPRESS_OVER or self._slave_status is not None:
+        given, body, topic = message.properties, message.body, message.topic
+        if type(given) is not dict or not body or len(body) >= COMPRESS_OVER:
             return None
         if message.property_text is not None or message.property_bins is not None:
             return None
-        names = tuple(given)
-        maker = self._plain_makers.get(names)
-        if maker is None:
-            if not _MADE.isdisjoint(names) or (maker := self._maker_of(names)) is None:
-                return None
-            self._plain_makers[names] = maker
-        topic, now = message.topic, self._now()
+        names = (topic, *given)
+        try:
+            kind = self._kinds[names]
+        except KeyError:
+            kind = self._kind_of(names)
+        if kind is None:
+            return None
+        now = self._now()
         if message.queue_id == ANY_QUEUE:
             turns = self._turns
             turn = turns[topic] if topic in turns else self._turn_of(topic)
             message.queue_id = turn % self._queues[topic][0]
             turns[topic] = turn + 1
         key = self._keys.at(now)
-        placed = self._store.put_plain(message, maker({WAIT: "true", **given, UNIQ_KEY: key, **self._added}), now)
+        placed = self._store.put_plain(kind, message, key, now)
         if placed is None:
             return self._send_keyed([message], [key])
         sent = Sent(None, (key, placed)) if placed[0] is PutStatus.PUT_OK else sent_one(key, placed)
@@ -210,6 +213,17 @@ class Producer:
             return self._done(sent)
         self._store.tick_soon()
         return sent
+
+    def _kind_of(self, names: tuple[str, ...]) -> object | None:
+        """Return the kind of messages with a topic and names of properties, and keep it; None for a closer look."""
+        if len(self._kinds) >= _MOST_MAKERS:
+            self._kinds.clear()
+        topic, *given = names
+        kind = None
+        if _MADE.isdisjoint(given) and MATTERS.isdisjoint(given) and self._slave_status is None:
+            kind = self._store.plain_kind(topic, tuple(dict.fromkeys((*given, UNIQ_KEY, *self._made))), self._made)
+        self._kinds[names] = kind
+        return kind
 
     @staticmethod
     def _note_slaves(sent: Sent, messages: Sequence[NewMessage], status: PutStatus) -> None:
@@ -400,7 +414,6 @@ class Producer:
             return None
         if len(self._makers) >= _MOST_MAKERS:
             self._makers.clear()
-            self._plain_makers.clear()
         whole = tuple(dict.fromkeys((*names, UNIQ_KEY, WAIT, *broker_properties(self._config))))
         maker = self._makers[names] = self._text_of(whole)
         return maker
