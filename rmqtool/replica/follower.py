@@ -164,10 +164,14 @@ class Mirror:
             self._goal = bounds.max_offset
         first = _first_offset(self._manner.begin, bounds, settings.segment_size)
         if self._directory is None:
-            self._directory = MirrorDirectory.open(self._root, settings, master.address)
-            self._log = MirrorLog(self._directory.files, settings.segment_size)
-            self._configuration = Configuration(self._directory.files, settings.version)
-            self._epochs = Epochs(self._directory.files)
+            with ExitStack() as stack:
+                directory = MirrorDirectory.open(self._root, settings, master.address)
+                stack.callback(directory.close)
+                self._log = MirrorLog(directory.files, settings.segment_size)
+                self._configuration = Configuration(directory.files, settings.version)
+                self._epochs = Epochs(directory.files)
+                stack.pop_all()
+            self._directory = directory
             if self._manner.begin is not None and not self._log.is_empty:
                 raise UsageError(
                     f"--from is for a new mirror; {self._root} goes on where it ends", hint="leave out --from"

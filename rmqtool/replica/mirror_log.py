@@ -62,17 +62,30 @@ class MirrorLog:
         self.segment_size = segment_size
         self._files = files
         make_directories(files, COMMIT_LOG)
+        self._complete_newest()
         self.segments = SegmentQueue(_iter_segments(files), segment_size)
         self._require_sizes()
         # Where the next bytes of the master belong, where unverified bytes begin, and how far the log is durable.
         self.next_offset = self.wrote_offset = self.durable_offset = 0
         # Where bytes end that an earlier process wrote, and where a record begins before them.
         self._written_end = self._record_start = 0
+        # Bytes that look whole and lack some of the master's: where they begin, and what they should be.
+        self._lost: list[tuple[int, bytes]] = []
         self._current: WritableFile | None = None
         self._base = -1
         self._failure: WriteFailed | None = None
         # Held while the disk is forced, and while a segment is left.
         self._syncing = threading.Lock()
+
+    def _complete_newest(self) -> None:
+        """Give the newest file its size, if it has no bytes yet: the mirror ended while it created the file."""
+        newest = max(_iter_segments(self._files), default=None)
+        if newest is None or newest.size >= self.segment_size:
+            return
+        with self._files.open_write(newest.path) as file:
+            if not _data_end(file, 0):
+                file.truncate(self.segment_size)
+                file.fsync()
 
     def _require_sizes(self) -> None:
         for segment in self.segments:
@@ -122,6 +135,7 @@ class MirrorLog:
         self.wrote_offset = self.durable_offset = end
         self._written_end = max(written_end, end)
         self.next_offset = joint
+        self._lost.clear()
         return Verified(end, self._written_end, joint)
 
     @property
@@ -150,26 +164,37 @@ class MirrorLog:
                 self._compare(at, piece)
             else:
                 if at < self._written_end:
-                    self._compare_written(at, piece)
+                    self._differs(at, piece, self._written_end)
                 self._write(at, piece)
             at += len(piece)
         self.next_offset = end
 
     def _compare(self, at: int, data: memoryview) -> None:
-        known = self.segments.read(at, len(data))
-        if known != data:
-            raise _changed(at + _first_difference(known, data), self.wrote_offset)
+        """Compare with records that look whole. Bytes that were lost nevertheless are written once all are compared."""
+        if self._differs(at, data, self.wrote_offset):
+            self._lost.append((at, bytes(data)))
+        if at + len(data) == self.wrote_offset:
+            for place, lost in self._lost:
+                self._enter(place - place % self.segment_size).pwrite(lost, place % self.segment_size)
+                self.durable_offset = min(self.durable_offset, place)
+            self._lost.clear()
 
-    def _compare_written(self, at: int, data: memoryview) -> None:
-        """Compare with bytes after the last valid record: a power cut may have left zeros in their place."""
-        known = self.segments.read(at, min(len(data), self._written_end - at))
+    def _differs(self, at: int, data: memoryview, end: int) -> bool:
+        """Return whether bytes from ``at`` on lack some of the master's: zeros are bytes that a power cut left out.
+
+        Raises MasterChanged for other bytes than the master's.
+        """
+        known = self.segments.read(at, min(len(data), end - at))
+        if known == data[: len(known)]:
+            return False
         for begin in range(0, len(known), 4096):
             page = known[begin : begin + 4096]
             other = bytes(data[begin : begin + len(page)])
             if page != other:
                 for place, (ours, theirs) in enumerate(zip(page, other, strict=True), at + begin):
                     if ours and ours != theirs:
-                        raise _changed(place, self._written_end)
+                        raise _changed(place, end)
+        return True
 
     def _write(self, at: int, data: memoryview) -> None:
         base = at - at % self.segment_size
@@ -344,10 +369,6 @@ def _data_end(file: ReadableFile, end: int) -> int:
             if data:
                 found = at + len(data)
     return found
-
-
-def _first_difference(ours: bytes, theirs: memoryview) -> int:
-    return next((place for place, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), len(ours))
 
 
 def _changed(at: int, end: int) -> MasterChanged:

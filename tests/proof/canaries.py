@@ -20,6 +20,7 @@ from rmqtool.engine.message import PutStatus
 from rmqtool.engine.recovery import recover as recovery
 from rmqtool.files import journal
 from rmqtool.log import read, walk
+from rmqtool.replica import mirror_log
 from tests.proof import crash_lives, crashes
 from tests.proof.crash_lives import Life
 from tests.support.faulty import FaultyFileSystem, FaultyWritableFile
@@ -190,6 +191,16 @@ def _nothing() -> Any:
     return a_message(topic="Nothing")
 
 
+def _zeros_not_seen() -> Any:
+    """A record of a mirror whose properties lack bytes is taken for a whole one, and not compared."""
+    import numpy as np
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(mirror_log, "have_zeros", lambda records: np.zeros(len(records), dtype=bool)))
+    stack.enter_context(patch.object(mirror_log, "_COMPARED", 0))
+    return stack
+
+
 _PUTS = (crash_lives.Puts,)
 CANARIES = (
     Canary("the sync of the log left out", lambda: without_sync("engine/commit_log.py:flush"), _PUTS),
@@ -208,4 +219,10 @@ CANARIES = (
     ),
     Canary("a group commit that wakes too early", _woken_early, (crash_lives.Producers,)),
     Canary("pop that forgets what is out", _pop_forgetting, (crash_lives.Services,)),
+    Canary(
+        "a mirror that reports what it has not synced",
+        lambda: without_sync("replica/mirror_log.py:sync"),
+        (crash_lives.Mirrors,),
+    ),
+    Canary("a mirror that takes half properties for whole", _zeros_not_seen, (crash_lives.Mirrors,)),
 )

@@ -26,12 +26,14 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.errors import RmqtoolError
 from rmqtool.findings import Finding
 from rmqtool.formats import paths
+from rmqtool.replica.mirror_log import MirrorLog
 from rmqtool.store.config_files import config_text
 from tests.crash import waiting_life
 from tests.crash.test_recovery_crash import check_whole, damaged_disk, setup_on
 from tests.crash.test_repair_crash import a_disk, a_repaired_disk, check_repaired, repair, undo_all
 from tests.proof import reader
 from tests.proof.model_disk import STORE, settle, tree_of_disk
+from tests.support import builders
 from tests.support.engine_stores import SLOTS, a_message, clock_of, small_setup
 from tests.support.faulty import FaultyFileSystem
 from tests.support.faulty_disk import Crash, FaultyDisk
@@ -468,6 +470,67 @@ class Undos(Repairs):
         undo_all(disk)
 
 
+class Mirrors(Life):
+    """A mirror that takes its master's log in pieces, and goes on after it ended; the master counts what it reports.
+
+    Each reported byte is there. A mirror that goes on gets every byte of the master, and finds nothing else there.
+    """
+
+    name = "mirror"
+    _SEGMENT = 8192
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self.log = self._log_of_master()
+        self.reported = 0
+
+    def _log_of_master(self) -> bytes:
+        """Return a log of some segments, laid by hand; some properties fill whole sectors."""
+        log = bytearray()
+        while len(log) < 3 * self._SEGMENT:
+            body, text = (bytes([120]) * self.chance.choice(sizes) for sizes in ((0, 40, 900), (1, 60, 1500)))
+            made = builders.record(body, b"Topic", b"KEYS\x01" + text + b"\x02", physical_offset=len(log))
+            room = self._SEGMENT - len(log) % self._SEGMENT
+            log += made if len(made) + 8 <= room else builders.blank(room).ljust(room, b"\0")
+        return bytes(log)
+
+    def live(self, disk: FaultyDisk) -> None:
+        for share in (0.4, 0.7, 1.0):
+            mirror = self._opened(disk)
+            while mirror.next_offset < len(self.log) * share:
+                self._take(mirror, self.chance.choice((1, 100, 700, 5000)))
+                if self.chance.random() < 0.3:
+                    mirror.sync()
+                    self.reported = max(self.reported, min(mirror.durable_offset, mirror.next_offset))
+            mirror.close()
+            self.reported = max(self.reported, mirror.next_offset)
+
+    def _opened(self, disk: FaultyDisk) -> MirrorLog:
+        mirror = MirrorLog(FaultyFileSystem(disk, STORE), self._SEGMENT)
+        if mirror.is_empty:
+            mirror.begin_at(1)
+        else:
+            mirror.verify()
+        return mirror
+
+    def _take(self, mirror: MirrorLog, size: int) -> None:
+        at = mirror.next_offset
+        mirror.take(at, memoryview(self.log)[at : at + size])
+
+    def judge(self, outcome: FaultyDisk) -> list[str]:
+        has = self._bytes(outcome)
+        wrong = [] if has[1 : self.reported] == self.log[1 : self.reported] else ["bytes are missing that it reported"]
+        mirror = self._opened(outcome)
+        while mirror.next_offset < len(self.log):
+            self._take(mirror, 3000)
+        mirror.close()
+        return wrong if self._bytes(outcome)[: len(self.log)] == self.log else [*wrong, "it has other bytes at its end"]
+
+    def _bytes(self, disk: FaultyDisk) -> bytes:
+        files = sorted((name, data) for name, data in tree_of_disk(disk).items() if name.startswith("commitlog/"))
+        return b"".join(data for _, data in files)
+
+
 LIVES: tuple[type[Life], ...] = (
     Puts,
     Producers,
@@ -478,4 +541,5 @@ LIVES: tuple[type[Life], ...] = (
     DamagedStore,
     Repairs,
     Undos,
+    Mirrors,
 )

@@ -114,6 +114,24 @@ def test_a_record_that_lacks_a_sector_of_its_properties_is_fetched_again(master,
     assert log_files(tmp_path / "m") == master.files()
 
 
+def test_lost_bytes_of_a_record_that_looks_whole_are_written_again(master, tmp_path):
+    """A disk lost one byte of an address; no checksum covers it. Nothing is written if other bytes differ after it."""
+    master.grow(150)
+    once(master, tmp_path / "m")
+    path = max((tmp_path / "m" / "commitlog").iterdir())
+    data = bytearray(path.read_bytes())
+    host = data.rindex(bytes.fromhex("c0a80114"))
+    data[host] = 0
+    path.write_bytes(data)
+    master.log[-300:-299] = b"Y"
+    with pytest.raises(MasterChanged):
+        once(master, tmp_path / "m")
+    assert path.read_bytes() == data
+    master.log[-300:-299] = b"x"
+    once(master, tmp_path / "m")
+    assert log_files(tmp_path / "m") == master.files()
+
+
 def test_once_does_not_end_before_all_is_compared(master, tmp_path):
     """A mirror that has everything still hears that the master has other bytes before its end."""
     master.grow(150)
@@ -133,6 +151,27 @@ def test_an_empty_last_segment_is_joined_by_the_one_before(master, tmp_path):
     once(master, tmp_path / "m")
     assert log_files(tmp_path / "m") == master.files()
     assert master.starts[1] < int(last.name)
+
+
+@pytest.mark.parametrize("size", [0, 4096])
+def test_a_segment_that_was_being_created_is_completed(master, tmp_path, size):
+    master.grow(150)
+    once(master, tmp_path / "m")
+    last = max((tmp_path / "m" / "commitlog").iterdir())
+    last.write_bytes(bytes(size))
+    once(master, tmp_path / "m")
+    assert log_files(tmp_path / "m") == master.files()
+
+
+def test_a_short_segment_with_bytes_is_refused(master, tmp_path):
+    master.grow(150)
+    once(master, tmp_path / "m")
+    last = max((tmp_path / "m" / "commitlog").iterdir())
+    os.truncate(last, 4096)
+    before = log_files(tmp_path / "m")
+    with pytest.raises(Refused, match="has 4096 bytes; the files of this master have 65536"):
+        once(master, tmp_path / "m")
+    assert log_files(tmp_path / "m") == before
 
 
 @pytest.mark.parametrize("begin", ["end", 70_000, "70000"])
