@@ -7,6 +7,7 @@ store as a user would, and reads it again.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import sys
@@ -61,6 +62,16 @@ class Life:
     def judge(self, outcome: FaultyDisk) -> list[str]:
         """Return in words what is wrong with the disk that was found after the power cut."""
         raise NotImplementedError
+
+    def promises(self) -> object:
+        """Return what ``judge`` must find, as far as it grows during the life."""
+        return None
+
+    def frozen(self) -> Life:
+        """Return this life with the promises that were made until now."""
+        found = copy.copy(self)
+        vars(found).update({name: copy.copy(value) for name, value in vars(self).items() if isinstance(value, dict)})
+        return found
 
 
 class Puts(Life):
@@ -143,6 +154,9 @@ class Puts(Life):
             if not store.put(a_message(9999)).is_ok:
                 wrong.append("after recover: a put is refused")
         return wrong
+
+    def promises(self) -> object:
+        return sorted(self.acknowledged)
 
     def missing(self, tree: Mapping[str, bytes]) -> list[str]:
         """Return what was acknowledged and is not there, and what is there and was never put."""
@@ -388,6 +402,9 @@ class Tables(Life):
             elif self.saved[name] is not None and loaded not in (self.saved[name], self.begun[name]):
                 wrong.append(f"{name} is neither what was saved last nor what was being saved")
         return wrong
+
+    def promises(self) -> object:
+        return self.saved, self.begun
 
     def _went_back(self, name: str, loaded: bytes) -> list[str]:
         """A committed offset that was saved does not go back; a save that was cut may be there already."""

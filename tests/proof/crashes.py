@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Sequence
 
 from tests.proof.campaign import Campaign, Outcome
 from tests.proof.crash_lives import LIVES, DamagedStore, Life, Repairs, Services, Undos
-from tests.support.faulty_disk import Crash
+from tests.proof.model_disk import tree_of_disk
+from tests.support.faulty_disk import Chooser, Crash, FaultyDisk
 
 # Disks judged of one cut. The first two are the one on which everything arrived and the one on which nothing did.
 STATES = 16
@@ -33,12 +35,59 @@ def cut(kind: type[Life], seed: int, states: int = STATES) -> Outcome:
         disk.crashed = True
     for number, state in enumerate(disk.iter_outcomes(states, seed=seed)):
         where = f"{kind.name}, seed {seed}, power cut in call {call} of {calls}, disk {number}"
-        try:
-            found = life.judge(state)
-        except Exception as error:
-            found = [f"{type(error).__name__}: {error}"]
-        result.judge(found, where)
+        result.judge(_judged(life, state), where)
     return result
+
+
+def walk(kind: type[Life], seed: int, random_one_in: int = 4) -> Outcome:
+    """Live once, and judge what a power cut inside each call would have left at the least.
+
+    That is where nothing arrived that was not synced, or only the names did, or only the bytes; and now and then a
+    random state. It is what a sync is for: leave one out, and one of these disks breaks a promise. States that do not
+    differ are judged once.
+    """
+    result, chance = Outcome(), random.Random(f"{kind.name} {seed} walk")
+    life = kind(random.Random(f"{kind.name} {seed}"))
+    disk = life.lay()
+    seen: dict[bytes, tuple[FaultyDisk, Life, str]] = {}
+
+    def look() -> None:
+        states = {word: disk.after_crash(*choosers) for word, choosers in _LEAST.items()}
+        if chance.randrange(random_one_in) == 0:
+            states["random"] = disk.after_crash(chance.randrange)
+        for word, state in states.items():
+            where = f"{kind.name}, seed {seed}, power cut in call {len(disk.calls)}, {word}"
+            seen.setdefault(_signature(state, life), (state, life.frozen(), where))
+
+    disk.watch = look
+    life.live(disk)
+    look()
+    for state, promised, where in seen.values():
+        result.judge(_judged(promised, state), where)
+    return result
+
+
+# What survives of bytes, and of names: 1 is "as if never done".
+_LEAST: dict[str, tuple[Chooser, Chooser]] = {
+    "nothing arrived": (lambda _count: 1, lambda _count: 1),
+    "only names arrived": (lambda _count: 1, lambda _count: 0),
+    "only bytes arrived": (lambda _count: 0, lambda _count: 1),
+}
+
+
+def _signature(state: FaultyDisk, life: Life) -> bytes:
+    made = hashlib.blake2b(digest_size=16)
+    for path, data in sorted(tree_of_disk(state, "").items()):
+        made.update(b"%d %d " % (len(path), len(data)) + path.encode() + data)
+    made.update(repr(life.promises()).encode())
+    return made.digest()
+
+
+def _judged(life: Life, state: FaultyDisk) -> list[str]:
+    try:
+        return life.judge(state)
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"]
 
 
 def _count_calls(kind: type[Life], seed: int) -> int:

@@ -7,6 +7,7 @@ there, or leave half of what it makes. Where the fault is a half-done write or r
 from __future__ import annotations
 
 import errno
+from functools import lru_cache
 from typing import NamedTuple
 
 from tests.guards.test_untouched import WRITERS
@@ -46,19 +47,24 @@ def run(seed: int) -> Outcome:
     name, turn = _NAMES[seed % len(_NAMES)], seed // len(_NAMES)
     fault = FAULTS[turn % len(FAULTS)]
     before = command_cases.template(name)
-    with command_cases.copied(before.parent) as root:
-        counted = command_cases.run(name, root, wrapped=fault.wrapped)
-    if not counted.calls:
+    count = _count_calls(name, fault.wrapped)
+    if not count:
         return result
-    at = turn // len(FAULTS) * _STRIDE % counted.calls + 1
+    at = turn // len(FAULTS) * _STRIDE % count + 1
     with command_cases.copied(before.parent) as root:
         ended = command_cases.run(name, root, at, fault.effect, fault.wrapped)
         left = command_cases.Left.of(root)
         found = ended.unwanted() + command_cases.lost(before, left) + command_cases.lies(ended, left)
     if fault.is_harmless and ended.status != before.undisturbed.status:
         found.append(f"status {ended.status} instead of {before.undisturbed.status}")
-    result.judge(found, f"{name}, seed {seed}, {fault.word} in call {at} of {counted.calls}")
+    result.judge(found, f"{name}, seed {seed}, {fault.word} in call {at} of {count}")
     return result
+
+
+@lru_cache(maxsize=256)
+def _count_calls(name: str, wrapped: tuple[str, ...]) -> int:
+    with command_cases.copied(command_cases.template(name).parent) as root:
+        return command_cases.run(name, root, wrapped=wrapped).calls
 
 
 CAMPAIGN = Campaign("calls that fail", "faults", 7_200, run)

@@ -7,6 +7,7 @@ goes past the injected file system (Arrow's writer, RocksDB, a library) is seen 
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 import shutil
@@ -26,7 +27,7 @@ from tests.proof.ledger import ROOT
 from tests.proof.model_disk import settle, tree_of_disk
 from tests.proof.workshop import copied
 from tests.support.faulty import FaultyFileSystem
-from tests.support.faulty_disk import Crash, FaultyDisk
+from tests.support.faulty_disk import Crash, FaultyDisk, Inode
 
 _CALLS = (
     "openat,pwrite64,pwritev,write,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,"
@@ -51,9 +52,9 @@ class Did(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """What a command did, in its order, and the files that were there before."""
+    """What a command did, in its order, and the disk before it, on which nothing is in doubt."""
 
-    before: dict[str, bytes]
+    disk: FaultyDisk
     calls: tuple[Did, ...]
 
 
@@ -171,13 +172,7 @@ def record(name: str) -> Recording:
             check=False,
         )
         text = Path(trace.name).read_text(encoding="ascii", errors="replace")
-        return Recording(files, tuple(_Transcript(text, root.parent).calls()))
-
-
-@lru_cache(maxsize=64)
-def _laid(name: str) -> FaultyDisk:
-    """Return the disk before a command; nothing on it is in doubt, so its copy shares its bytes."""
-    return lay(record(name).before)
+        return Recording(lay(files), tuple(_Transcript(text, root.parent).calls()))
 
 
 def lay(before: dict[str, bytes]) -> FaultyDisk:
@@ -195,7 +190,20 @@ def lay(before: dict[str, bytes]) -> FaultyDisk:
             if stripped:
                 file.pwrite(stripped, 0)
     settle(disk)
+    _share(disk.root)
     return disk
+
+
+# One buffer for all files with the same bytes: the stores of most commands differ little.
+_buffers: dict[bytes, bytearray] = {}
+
+
+def _share(inode: Inode) -> None:
+    for one in (inode, inode.durable):
+        if one is not None:
+            one.data, one.shares = _buffers.setdefault(hashlib.blake2b(one.data).digest(), one.data), True
+    for below in inode.names.values():
+        _share(below)
 
 
 def replay(disk: FaultyDisk, calls: tuple[Did, ...]) -> bytes:
@@ -277,7 +285,7 @@ def run(seed: int) -> Outcome:
     if not count:
         return result
     call = turn * _STRIDE % count + 1
-    disk = _laid(name).after_crash(lambda _count: 0)
+    disk = recording.disk.after_crash(lambda _count: 0)
     disk.crash_at(call)
     replay(disk, recording.calls)
     disk.crashed = True

@@ -119,6 +119,8 @@ class FaultyDisk:
         self._now_ns = 1_700_000_000_000_000_000
         self._crash_at = 0
         self._fail_at: dict[int, int] = {}
+        # Called inside each call that changes or syncs something, where a crash would come.
+        self.watch: Callable[[], object] = lambda: None
         self.root = self.new_inode(Kind.DIRECTORY, Attributes(0o755, 0, 0))
 
     # -- what a test asks for
@@ -141,8 +143,12 @@ class FaultyDisk:
         """Let the ``call``-th call from now on fail; a write has done half of its work then."""
         self._fail_at[len(self.calls) + call] = number
 
-    def after_crash(self, choose: Chooser) -> FaultyDisk:
-        """Return the disk as the next start may find it; ``choose`` decides whatever is open."""
+    def after_crash(self, choose: Chooser, choose_name: Chooser | None = None) -> FaultyDisk:
+        """Return the disk as the next start may find it; ``choose`` decides whatever is open.
+
+        Of names ``choose_name`` decides, if it is given.
+        """
+        of_names = choose_name or choose
         disk = FaultyDisk()
         disk._inodes, disk._now_ns = self._inodes, self._now_ns
         decided: dict[int, bool] = {}
@@ -151,7 +157,7 @@ class FaultyDisk:
         def survives(change: Change) -> bool:
             if id(change) not in decided:
                 needed = change.needs is None or survives(change.needs)
-                decided[id(change)] = needed and (change.synced or choose(2) == 0)
+                decided[id(change)] = needed and (change.synced or of_names(2) == 0)
             return decided[id(change)]
 
         def remake(inode: Inode) -> Inode:
@@ -235,6 +241,7 @@ class FaultyDisk:
 
     def end(self) -> None:
         """Cut the power if this was the call."""
+        self.watch()
         if len(self.calls) == self._crash_at:
             self.crashed = True
             raise Crash
