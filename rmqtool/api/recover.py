@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rmqtool.api.store import Place, Store, require_whole, store_of
 from rmqtool.errors import Exit, OptionalMissing, Refused, StoreError
+from rmqtool.findings import Severity
 
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Recovered, Rehearsed
@@ -36,10 +37,19 @@ class Foretold(NamedTuple):
 
 
 class Mended(NamedTuple):
-    """A recovered store; ``missing`` is the optional library without which a part was not cleared."""
+    """A recovered store; ``missing`` is the optional library without which a part was not cleared.
+
+    ``is_sound``: no damage stays that lost messages, and the next start of its broker would lose none.
+    """
 
     shown: Recovered
     missing: OptionalMissing | None
+    is_sound: bool
+
+    @property
+    def status(self) -> Exit:
+        """Return the exit status of the command: that of `recover` afterwards, and 1 for damage that stays."""
+        return Exit.DONE if self.is_sound else Exit.NO
 
 
 def recover(store: Place, *, to: str | os.PathLike[str] | None = None) -> Rehearsed:
@@ -128,8 +138,10 @@ def mend(store: Place, *, progress: Progress | None = None) -> Mended:
         bar.start("recover", sum(segment.size for segment in opened.commit_log), "bytes")
         report = _recover(opened, bar.advance)
         bar.finish()
-    shown = {**report.as_json(), "brokerStart": _broker_start(named)}
-    return Mended(cast("Recovered", shown), report.missing)
+    start = _broker_start(named)
+    shown = {**report.as_json(), "brokerStart": start}
+    stays = bool(report.misfits) or any(finding.severity is not Severity.NOTICE for finding in report.left)
+    return Mended(cast("Recovered", shown), report.missing, not stays and (start is None or start["losesNothing"]))
 
 
 def _holes(store: OpenStore) -> list[dict[str, int]]:
@@ -185,18 +197,20 @@ def _recover(opened: OpenStore, advance: Any) -> RecoveryReport:
         return recover(setup, advance, room=_ROOM)
 
 
-def _broker_start(store: Store) -> dict[str, object] | None:
+def _broker_start(store: Store) -> dict[str, Any] | None:
     """Return what the next broker start would do to the recovered store; None if that cannot be rehearsed."""
     with store.reopen() as opened:
         return _start_of(opened)
 
 
-def _start_of(opened: OpenStore) -> dict[str, object] | None:
+def _start_of(opened: OpenStore) -> dict[str, Any] | None:
     from rmqtool.upstream.rehearsal import rehearse
 
     try:
         with rehearse(opened) as rehearsal:
-            shown = rehearsal.run().as_json()
+            outcome = rehearsal.run()
     except StoreError:
         return None
-    return {name: shown[name] for name in ("as", "loads", "starts", "messagesLost", "messagesUnreachable")}
+    shown = outcome.as_json()
+    found = {name: shown[name] for name in ("as", "loads", "starts", "messagesLost", "messagesUnreachable")}
+    return {**found, "messagesDeleted": outcome.messages_destroyed, "losesNothing": outcome.loses_nothing}

@@ -386,6 +386,7 @@ class Recovered(TypedDict):
     messages: int
     files: list[RecoveredFile]
     findings: list[FindingJson]
+    left: list[FindingJson]
     notRestored: list[RecoveredNotRestored]
     brokerStart: dict[str, Any] | None
     until: NotRequired[int]

@@ -83,7 +83,7 @@ def _apply(path: str, to: str | None, broker: AsBroker, work: Work, show: Show) 
         output.single(done.shown, recovered_lines(output, done.shown, path))
     if done.missing is not None:
         raise done.missing
-    return Exit.DONE
+    return done.status
 
 
 def _earlier(path: str, until: str, to: str | None, broker: AsBroker, work: Work, show: Show) -> Exit:

@@ -47,9 +47,8 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
         first, *rest = text.hanging(head + words, output.look.width, len(head))
         yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
         yield from rest
-    if shown["mode"] == "abnormal":
-        words = "rmqtool recover --apply deletes no valid message, but it cannot be undone; rmqtool repair can."
-        yield from text.hanging(words, output.look.width, 2)
+    words = "rmqtool recover --apply deletes no valid message, but it cannot be undone; rmqtool repair can."
+    yield from text.hanging(words, output.look.width, 2)
     yield from _verdict(output, shown, commands)
 
 
@@ -315,14 +314,28 @@ def _more(rows: list[Any], one: str, many: str = "") -> Iterator[str]:
 
 def _verdict_applied(output: Output, shown: Mapping[str, Any], store: str) -> Iterator[str]:
     start = shown["brokerStart"]
-    if start is not None and start["messagesLost"]:
-        lost = text.counted(start["messagesLost"], "message")
+    done = f"recovered ({_NO_UNDO})" if shown["files"] else "nothing to change"
+    again = f"rmqtool recover {quote(store)}"
+    stays = [one for one in shown["left"] if one["severity"] != Severity.NOTICE]
+    if start is not None and start["messagesDeleted"]:
+        lost = text.counted(start["messagesDeleted"], "message")
         headline = f"do not start a {start['as']} broker yet: it would cut the log at the damage and delete {lost}"
         yield from verdict_lines(output, headline, Severity.ERROR, [f"rmqtool repair {quote(store)}"])
     elif start is not None and not start["loads"]:
-        headline = f"recovered ({_NO_UNDO}), but a {start['as']} broker would not load this store"
-        yield from verdict_lines(output, headline, Severity.WARNING, [f"rmqtool recover {quote(store)}"])
-    elif shown["files"]:
-        yield from verdict_lines(output, f"recovered; {_NO_UNDO}")
+        headline = f"{done}, but a {start['as']} broker would not load this store"
+        yield from verdict_lines(output, headline, Severity.WARNING, [again])
+    elif start is not None and not start["losesNothing"]:
+        headline = f"{done}, but the start of a {start['as']} broker would do harm"
+        yield from verdict_lines(output, headline, Severity.WARNING, [again])
+    elif stays or shown["notRestored"]:
+        headline = f"{done}, but {_stays(stays, shown['notRestored'])}"
+        yield from verdict_lines(output, headline, Severity.WARNING, [f"rmqtool check {quote(store)}"])
     else:
-        yield from verdict_lines(output, "nothing to change")
+        yield from verdict_lines(output, f"recovered; {_NO_UNDO}" if shown["files"] else done)
+
+
+def _stays(stays: Collection[Row], left_out: Collection[Row]) -> str:
+    """Say what a recovery cannot put right."""
+    damage = text.counted(len(stays), "damaged place stays in the log", "damaged places stay in the log")
+    misfits = text.counted(len(left_out), "message is in no queue", "messages are in no queue")
+    return " and ".join([*([damage] if stays else []), *([misfits] if left_out else [])])

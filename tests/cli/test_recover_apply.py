@@ -73,3 +73,22 @@ def test_the_checkpoint_is_not_ahead_of_an_index_that_lost_its_end(writable_stor
     (root / "abort").touch()
     assert main(["recover", str(root), "--apply", "--quiet"]) == Exit.DONE
     assert main(["check", str(root), "--only", "CP"]) == Exit.DONE
+
+
+@pytest.mark.parametrize("name", ["49-ghost", "49-killed-torn", "53-broker"])
+def test_the_answer_is_that_of_a_rehearsal_afterwards(name: str, writable_store: Callable[[str], Path]) -> None:
+    root = writable_store(name)
+    recovered = main(["recover", str(root), "--apply", "--quiet"])
+    assert recovered == main(["recover", str(root), "--quiet"]) == Exit.DONE
+
+
+def test_damage_that_stays_is_no_success(
+    writable_store: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = writable_store("53-broker")
+    with (root / "commitlog" / f"{65536:020d}").open("r+b") as file:
+        file.seek(8304)
+        file.write(b"?")
+    assert main(["recover", str(root), "--apply", "--color", "never"]) == Exit.NO
+    assert re.search(r"1 damaged place\s+stays in the log|do not start a", capsys.readouterr().out)
+    assert main(["recover", str(root), "--apply", "--quiet"]) == Exit.NO

@@ -180,14 +180,15 @@ def test_every_damaged_store_keeps_every_valid_message(version, part, tmp_path):
 def test_the_command_recovers_and_says_what_a_broker_would_still_destroy(tmp_path, capsysbinary):
     start = next(s for s in cases("5.3.3") if s.outcome["id"] == "A/magic-flip@last-mid/abort")
     with Workshop(tmp_path).damaged("5.3.3", start.mutation, abort=True) as root:
-        assert main(["recover", str(root), "--apply", "--as", "5.3", "--json"]) == Exit.DONE
+        assert main(["recover", str(root), "--apply", "--as", "5.3", "--json"]) == Exit.NO
         shown = json.loads(capsysbinary.readouterr().out)
         validate("recovered", shown)
         assert (shown["mode"], shown["messages"]) == ("abnormal", start.outcome["valid_in_mutated"])
         assert [finding["code"] for finding in shown["findings"]] == ["CL-MAGIC"]
+        assert shown["left"] == shown["findings"]
         assert shown["brokerStart"]["messagesLost"] == start.outcome["valid_destroyed"]
         assert {"path": "abort", "action": "delete"} in shown["files"]
-        assert main(["recover", str(root), "--apply", "--as", "5.3"]) == Exit.DONE
+        assert main(["recover", str(root), "--apply", "--as", "5.3"]) == Exit.NO
         screen = capsysbinary.readouterr().out.decode()
         assert "1,499 valid messages, all kept" in screen
         assert f"delete {start.outcome['valid_destroyed']} messages" in screen

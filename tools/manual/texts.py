@@ -55,8 +55,14 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("diff", Exit.NO): "They are not.",
     ("diff", Exit.SKIPPED): "Compared as far as both could be read; damaged parts were not compared.",
     ("recover", Exit.IN_USE): "With `--apply`: a broker runs on the store. Stop it first; nothing was written.",
-    ("recover", Exit.DONE): "The broker would start, and would lose no message.",
-    ("recover", Exit.NO): "The broker would lose messages, or would not start.",
+    (
+        "recover",
+        Exit.DONE,
+    ): "The broker would start, and would lose no message. With `--apply`: the store is recovered, and this holds now.",
+    (
+        "recover",
+        Exit.NO,
+    ): "The broker would lose messages, or would not start. With `--apply`: this holds still, or damage stays in the log.",
     ("repair", Exit.DONE): "Nothing to do, or done and no problems remain.",
     ("repair", Exit.NO): "The plan has steps, or problems remain and are listed.",
     ("repair", Exit.IN_USE): "A broker, or another `rmqtool`, holds the lock. Nothing was written.",

@@ -306,7 +306,8 @@ class _Recovery:
                 index[0].take(batch)
         tail = reading.tail()
         self._refuse_without_records(reading, queues, database)
-        report.findings += [_finding_of(damage) for damage in reading.damage.spans]
+        report.left += [_finding_of(damage) for damage in reading.damage.spans]
+        report.findings += report.left
         if index is not None:
             self._finish_index(*index, reading, LogPass(log, self.setup.clock.now(), source))
         is_known = queues.has_unit_at(tail.offset) or (database is not None and database.has_row_at(tail.offset))
@@ -401,7 +402,8 @@ class _Recovery:
         ``is_known``: a queue entry points to it. Unreadable bytes are never cut.
         """
         if tail.stale is not None:
-            self.report.findings.append(_finding_of(tail.stale))
+            self.report.left.append(_finding_of(tail.stale))
+            self.report.findings.append(self.report.left[-1])
         # Unreadable bytes may be valid: a later read may succeed.
         can_cut = bool(tail.torn) and not any(damage.flaw.code == "ST-READ" for damage in tail.torn)
         was_cut = can_cut and (self.report.abnormal or self.thorough or tail.has_torn_record or is_known)

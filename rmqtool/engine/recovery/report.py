@@ -46,6 +46,8 @@ class RecoveryReport:
     max_offset: int = 0
     messages: int = 0
     findings: list[Finding] = field(default_factory=list)
+    # Those of them that stay: a recovery deletes no bytes that may be messages, and cannot bring lost ones back.
+    left: list[Finding] = field(default_factory=list)
     misfits: list[Misfit] = field(default_factory=list)
     changes: dict[str, Change] = field(default_factory=dict)
     # Why a part of the store was not compared.
@@ -88,5 +90,6 @@ class RecoveryReport:
             "messages": self.messages,
             "files": [change._asdict() for _, change in sorted(self.changes.items())],
             "findings": [finding.as_json() for finding in self.findings],
+            "left": [finding.as_json() for finding in self.left],
             "notRestored": [misfit.as_json() for misfit in self.misfits],
         }
