@@ -225,8 +225,8 @@ class Differences:
     messages: list[int] = field(default_factory=lambda: [0, 0])
     damages: tuple[list[Damage], list[Damage]] = field(default_factory=lambda: ([], []))
     notes: list[str] = field(default_factory=list)
-    # Whether queues could not be read.
-    unread: bool = False
+    # Whether something could not be compared: queues that cannot be read, damage in the same place with other bytes.
+    hidden: bool = False
 
     def count(self, kind: Kind) -> int:
         """Return how many messages differ in this way."""
@@ -239,8 +239,8 @@ class Differences:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was compared. Damage that both sides have alike hides no difference."""
-        return self.damages[0] == self.damages[1] and not self.unread
+        """Whether everything was compared. Damage that is byte for byte the same on both sides hides no difference."""
+        return self.damages[0] == self.damages[1] and not self.hidden
 
     def ranges(self) -> list[ByteRange]:
         """Return the bytes of the log that differ, in order, adjacent ones joined."""
@@ -326,7 +326,7 @@ def compare_stores(a: Store, b: Store, options: DiffOptions, effort: Effort) -> 
     sums = [_sum(side, effort) for side in sides]
     unread = sides[0].unread | sides[1].unread
     notes += [f"{error.message}: this queue is not compared" for error in unread.values()]
-    found = Differences(options.by, notes=notes, unread=bool(unread) or not is_whole)
+    found = Differences(options.by, notes=notes, hidden=bool(unread) or not is_whole)
     found.damages = (list(sides[0].damages), list(sides[1].damages))
     found.messages = [side.messages for side in sides]
     found.digests = [one for one in _queue_digests(sides[0].digests, sides[1].digests) if one[:2] not in unread]
@@ -334,8 +334,13 @@ def compare_stores(a: Store, b: Store, options: DiffOptions, effort: Effort) -> 
     for wanted in passes(*sums):
         kept = [_keep(side, effort, wanted) for side in sides]
         found.rows += [row for row in _rows(kept[0], kept[1], queues) if row.queue not in unread]
-    if options.by is By.LOG:
-        found.rows += _other_bytes(a, b, found.damages)
+    try:
+        other = list(_other_bytes(a, b, found.damages))
+    except ReadFailed:
+        found.hidden = True
+    else:
+        found.rows += other if options.by is By.LOG else ()
+        found.hidden |= bool(other) and options.by is not By.LOG
     found.rows.sort(key=lambda row: (row.queue or ("", -1), row.queue_offset, max(row.place_a, row.place_b)))
     return found
 

@@ -116,12 +116,15 @@ def diff_words(head: Mapping[str, Any]) -> str:
     if parts:
         return f"the stores differ: {', '.join(parts)}"
     if head["complete"]:
-        return f"the stores are the same, compared by {head['by']}"
+        same = f"the stores are the same, compared by {head['by']}"
+        places = counted(head["a"]["damaged"], "damaged place")
+        return f"{same}, and both have the same {places}" if head["a"]["damaged"] else same
     return "no differences in the readable parts, but damaged parts were not compared"
 
 
 def _verdict(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
-    severity = Severity.ERROR if not head["same"] else None if head["complete"] else Severity.WARNING
+    damaged = head["a"]["damaged"] or head["b"]["damaged"] or not head["complete"]
+    severity = Severity.ERROR if not head["same"] else Severity.WARNING if damaged else None
     yield from verdict_lines(output, diff_words(head), severity, _next(head) if severity is not None else ())
 
 

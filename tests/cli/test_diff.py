@@ -232,3 +232,25 @@ def test_the_screens_are_as_they_were(width, workshop, capsys, tmp_path, monkeyp
     print("$ rmqtool diff master master")
     assert main(["diff", "master", "master"]) == Exit.DONE
     check_golden(f"look/diff-{width}.txt", capsys.readouterr().out)
+
+
+def test_the_same_damage_on_both_sides_is_said(workshop, tmp_path, capsys):
+    """Equal bytes hide no difference; other bytes in the same damaged place hide what was there."""
+    with workshop.damaged("5.3.3", mutations("5.3.3")["A/magic-flip@last-mid"], abort=False) as damaged:
+        copy = tmp_path / "copy"
+        shutil.copytree(damaged, copy, symlinks=True)
+        for by in BY:
+            status, shown = diff(capsys, damaged, copy, "--by", by)
+            assert (by, status, shown["same"], shown["complete"]) == (by, Exit.DONE, True, True)
+            assert shown["a"]["damaged"] == shown["b"]["damaged"] == 1
+        assert main(["diff", str(damaged), str(copy), "--color", "never"]) == Exit.DONE
+        assert "compared by queue, and both have the same 1 damaged place\n" in capsys.readouterr().out
+        main(["check", str(damaged), "--only", "CL-MAGIC", "--jsonl", "--quiet"])
+        place = json.loads(capsys.readouterr().out.splitlines()[0])
+        with (copy / place["file"]).open("r+b") as file:
+            file.seek(place["offset"] + place["length"] // 2)
+            byte = file.read(1)
+            file.seek(-1, 1)
+            file.write(bytes([byte[0] ^ 0x55]))
+        for by, expected in (("log", Exit.NO), ("queue", Exit.SKIPPED), ("message", Exit.SKIPPED)):
+            assert (by, diff(capsys, damaged, copy, "--by", by)[0]) == (by, expected)
