@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from tests.support.stores import tree_changes, tree_state, unpack
 # No test is about how long something takes: the machine may have other work.
 hypothesis.settings.register_profile("rmqtool", deadline=None)
 hypothesis.settings.load_profile("rmqtool")
+
+# Some shells export it, and screens would be as wide.
+os.environ.pop("COLUMNS", None)
 
 Unpacker = Callable[[str], Path]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
-from rmqtool.findings import Finding
+from rmqtool.findings import Finding, addressed
 from rmqtool.findings.finding import UNREAD
 from rmqtool.formats import checkpoints, paths
 from rmqtool.formats.commit_log import Message
@@ -234,7 +234,9 @@ def read_overview(store: Store) -> Overview:
             lambda queue: queue in files or (queue not in bounds and in_database is None),
             partial(_find_unread, attempts, store, {one.queue: one for one in queues}),
         ),
-        findings=[*store.config.findings, *iter_strangers(store), *configs.findings],
+        findings=[
+            addressed(one, store.root) for one in (*store.config.findings, *iter_strangers(store), *configs.findings)
+        ],
         disk=read_disk_use(store),
         missing=missing,
         configs=configs if is_read else None,

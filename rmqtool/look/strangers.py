@@ -96,7 +96,9 @@ def _linked_outside(store: Store) -> Iterator[Finding]:
 
 def _file_sizes(store: Store) -> dict[str, int]:
     """Return the size that a broker expects of the files in each directory of the log and the queues."""
-    sizes = dict.fromkeys(store.listing.log_directories or [paths.COMMIT_LOG], store.commit_log.segment_size)
+    elsewhere = store.config.store_path_commit_log is not None
+    usual = store.listing.log_directories or ([] if elsewhere else [paths.COMMIT_LOG])
+    sizes = dict.fromkeys(usual, store.commit_log.segment_size)
     for kind in _QUEUE_KINDS:
         queues = store.listing.queues(kind)
         size = usual_size(segment for queue in queues.values() for segment in queue)
@@ -113,6 +115,8 @@ def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
         leads = os.path.exists(store.listing.filesystem.shown(path))
         text += "; it is not followed" if leads else " to nothing"
         return replace(new_finding("ST-LINK", text, Place(path)), fix=_UNLINK if leads else _MOUNT)
+    if size is None and directory == paths.COMMIT_LOG and store.config.store_path_commit_log is not None:
+        text = f"{path} is not read: storePathCommitLog names another directory"
     if size is not None and kind is Kind.DIRECTORY and paths.parse_segment_name(name) is not None:
         return _in_the_way(path)
     if size is None or (kind is Kind.DIRECTORY and store.version is not Version.V4_9):

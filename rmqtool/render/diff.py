@@ -55,6 +55,8 @@ def diff_lines(output: Output, head: Mapping[str, Any], rows: Iterable[Mapping[s
         yield from _range_lines(output, head.get("ranges", ()))
     elif head["topics"]:
         yield from output.table_lines(head["topics"], _TOPICS)
+    elif head["same"]:
+        yield "no topic differs"
     shown = [_shown(row) for row in rows]
     if shown:
         yield from output.table_lines(shown, _SHOWN)

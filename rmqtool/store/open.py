@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Self
 
 from rmqtool.config import StoreConfig, Version
-from rmqtool.errors import ReadFailed, StoreError
+from rmqtool.errors import ReadFailed, StoreError, UsageError
 from rmqtool.files.failures import DISK_FAILS
 from rmqtool.files.filesystem import Kind, ReadableFileSystem, iter_tree, join
 from rmqtool.files.object_storage import is_object_address, parse_address, refuse_writing
@@ -217,7 +217,11 @@ def open_store(
     """
     with kept_listing(path):
         if is_file(path) and not path.endswith(CONF_ENDINGS):
-            return _open_file(path, version or Version.V5_3, assignments)
+            if conf is not None or assignments:
+                raise UsageError(
+                    f"settings have no effect on one file: {path}", hint="name the store, or leave out --conf"
+                )
+            return _open_file(path, version or Version.V5_3)
         find_root = _object_root_and_conf if is_far(path) else _root_and_conf
         root, conf = find_root(path, conf)
         return _open_root(root, conf, version, assignments, without)
@@ -240,7 +244,7 @@ def _open_root(
     return Store(root, filesystem, config, listing, guessed, reason)
 
 
-def _open_file(path: str, version: Version, assignments: tuple[str, ...]) -> Store:
+def _open_file(path: str, version: Version) -> Store:
     """Open one file as a store of its own."""
     filesystem, name, what = locate(path)
     what = _known_kind(filesystem, name, what)
@@ -250,7 +254,7 @@ def _open_file(path: str, version: Version, assignments: tuple[str, ...]) -> Sto
             f"{path} is not a file of a store", file=path, hint=f"records in any file: rmqtool cat --carve {path}"
         )
     listing = list_one_file(filesystem, name, what)
-    config = _config(filesystem.root, None, None, version, assignments)
+    config = _config(filesystem.root, None, None, version, ())
     return Store(filesystem.root, filesystem, config, listing, version, "one file does not show the version")
 
 

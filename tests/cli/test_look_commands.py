@@ -253,3 +253,20 @@ def test_info_says_with_v_which_tier_reads(store, capsysbinary):
     assert (status, err) == (Exit.DONE, f"{kernel.tier()}\n")
     _, _, err = run(capsysbinary, "info", store("49-basic"), "--json")
     assert "kernel" not in err
+
+
+def test_columns_is_honoured_in_a_pipe(store, monkeypatch, capsys):
+    """`watch` sets it. Without it the lines of a pipe are not broken."""
+    monkeypatch.chdir(store("53-broker").parent)
+    main(["info", "store"])
+    whole = capsys.readouterr().out.splitlines()
+    monkeypatch.setenv("COLUMNS", "60")
+    main(["info", "store"])
+    broken = capsys.readouterr().out.splitlines()
+    assert max(map(len, whole)) > 80
+    assert max(map(len, broken)) <= 60
+    assert "".join("".join(whole).split()) == "".join("".join(broken).split())
+    for odd in ("0", "-5", "wide", ""):
+        monkeypatch.setenv("COLUMNS", odd)
+        main(["info", "store"])
+        assert capsys.readouterr().out.splitlines() == whole

@@ -151,3 +151,33 @@ def test_info_finds_the_end_of_the_log_beside_a_misnamed_segment(writable_store)
     shown = json.loads(type_words(["info", str(root), "--json"]).out)
     assert shown["commitLog"] == {**before["commitLog"], "files": before["commitLog"]["files"] + 1}
     assert [(one["code"], one["file"]) for one in shown["findings"]] == [("CL-NAME", f"commitlog/{100:020d}")]
+
+
+def test_a_fix_that_info_shows_names_the_store(writable_store) -> None:
+    root = writable_store("53-broker")
+    (root / "commitlog/00000000000000065536").rename(root / "commitlog/00000000000000065537")
+    said = type_words(["info", str(root), "--color", "never"]).out
+    assert f"fix: rmqtool repair {root} --apply --allow primary" in said
+    assert "{store}" not in said
+
+
+def test_segments_beside_a_log_that_is_elsewhere_are_not_misnamed(writable_store) -> None:
+    """Each was called "a number but not 20 digits", an error that a repair of the log should mend."""
+    root = writable_store("53-broker")
+    (root.parent / "elsewhere").mkdir()
+    for segment in sorted((root / "commitlog").iterdir()):
+        shutil.copy(segment, root.parent / "elsewhere")
+    moved = ["--conf", f"storePathCommitLog={root.parent}/elsewhere", "--jsonl"]
+    for words in (["check", str(root), *moved], ["check", str(root), "--quick", *moved]):
+        typed = type_words(words)
+        found = [line for line in map(json.loads, typed.out.splitlines()) if "code" in line]
+        assert [(one["code"], one["severity"]) for one in found if one["severity"] != "notice"] == []
+        assert [one["message"] for one in found if one["file"] == "commitlog/00000000000000065536"] == [
+            "commitlog/00000000000000065536 is not read: storePathCommitLog names another directory"
+        ]
+
+
+def test_settings_of_one_file_are_refused(writable_store) -> None:
+    path = writable_store("53-broker") / "commitlog/00000000000000065536"
+    refused = type_words(["cat", str(path), "--conf", "mappedFileSizeCommitLog=131072"])
+    assert (refused.status, "settings have no effect on one file" in refused.err) == (Exit.USAGE, True)

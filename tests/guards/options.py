@@ -128,7 +128,7 @@ BASES: Mapping[str, Sequence[Base]] = {
         Base("query {s} retry-9"),
         Base("query {s} retry-9 --history"),
         Base("query {s} T_normal/1@2"),
-        Base("query {s} 2026-11-18T12:19:26Z -t T_normal -q 1 --kind time"),
+        Base("query {s} 2026-11-18T12:19:25.600Z -t T_normal -q 1 --kind time"),
     ],
     "stat": [Base("stat {s}"), *(Base(f"stat {{s}} {report}") for report in ("delay", "tx", "retry", "retention"))],
     "dump": [Base("dump {s}/checkpoint"), Base("dump {s}@22381")],

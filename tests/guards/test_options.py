@@ -30,6 +30,7 @@ SAME_BY_DATA = {
     ("query {s} retry-9 --history", "kind"): "a key is guessed to be one",
     ("query {s} T_normal/1@2", "limit"): "one message",
     ("check {s}", "fail-on"): "a store without findings, and one with errors",
+    ("diff {o}/rocksdb {o}/rocksdb", "limit"): "nothing differs",
     ("copy {s} {p}/new", "salvage"): "nothing is damaged",
     ("produce {s} -t T_normal -q 1 hello", "create"): "the topic exists",
     ("produce {s} -t T_normal -q 1 hello", "on-error"): "a message that is stored",

@@ -62,7 +62,7 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     (
         "recover",
         Exit.NO,
-    ): "The broker would lose messages, or would not start. With `--apply`: this holds still, or damage stays in the log.",
+    ): "The broker would lose messages, or would not start. With `--apply`: still so, or damage stays in the log.",
     ("repair", Exit.DONE): "Nothing to do, or done and no problems remain.",
     ("repair", Exit.NO): "The plan has steps, or problems remain and are listed.",
     ("repair", Exit.IN_USE): "A broker, or another `rmqtool`, holds the lock. Nothing was written.",
@@ -143,7 +143,7 @@ ENVIRONMENT: dict[str, str] = {
     "AWS_DEFAULT_REGION": "The same, if AWS_REGION is not set.",
     "AZURE_STORAGE_ACCOUNT": "`abfs://CONTAINER/...`: the account, where the address does not name it.",
     "STORAGE_EMULATOR_HOST": "`gs://`: an emulator, http://HOST:PORT.",
-    "COLUMNS": "The width of the output, instead of the width of the terminal.",
+    "COLUMNS": "The width of the output instead of the terminal's, also in a pipe, where lines are not broken without it.",
     "NO_COLOR": "If set to any value, output has no colours; `--color` overrides it.",
     "TERM": "If it is `dumb`, output has no colours.",
     "TZ": "The time zone for input without a zone, and for output. `--tz` overrides it.",
