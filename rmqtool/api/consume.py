@@ -71,6 +71,14 @@ class How(TypedDict, total=False):
     obeys: bool
 
 
+def fields_of(how: How) -> tuple[str, ...]:
+    """Return the members of a message that is shown, in their order: more with several members, pops or a program."""
+    member = ("member",) if how.get("members", 1) > 1 else ()
+    receipt = ("popReceipt",) if how.get("pop") else ()
+    ended = ("exitStatus", "isConsumed") if how.get("exec") is not None else ()
+    return (*MESSAGE_FIELDS, *member, *receipt, *ended)
+
+
 @dataclass
 class Consuming:
     """A group that consumes: iterate over its events. A message is consumed when the next event is asked for.
@@ -154,11 +162,7 @@ def _consuming(store: Place, group: str, how: How, work: Working, which: Topics,
     follows = how.get("follow", False)
     asked = _asked(group, how, which)
     with _opened(store, asked, how, follows=follows) as opened:
-        found = Consuming(iter(()))
-        if asked.members > 1:
-            found.fields = (*found.fields, "member")
-        if how.get("exec") is not None:
-            found.fields = (*found.fields, "exitStatus", "isConsumed")
+        found = Consuming(iter(()), fields_of(how))
         run = _Run(found, opened, Extent(how.get("limit"), follows, stop), stop, how, work)
         found.events = run.iter_events()
         yield found

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqtool.api.shapes import MESSAGE_FIELDS
 from rmqtool.api.wanted import Json, wanted_of
 from rmqtool.errors import Exit, Interrupted, NotFound, Refused, UsageError
 from rmqtool.times import parse_span
@@ -33,7 +32,7 @@ _STDERR = 2
 @contextmanager
 def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> Iterator[Consuming]:
     """Open the store under its lock, and pop messages for a group; consumed messages are acked."""
-    from rmqtool.api.consume import Consuming
+    from rmqtool.api.consume import Consuming, fields_of
     from rmqtool.broker.groups import register_group
     from rmqtool.broker.services.tick import serving
 
@@ -46,8 +45,7 @@ def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> It
         queues = _queues(services, wanted)
         setup = services.store.setup
         register_group(setup.config.root_dir, setup.config, group)
-        ended = ("exitStatus", "isConsumed") if how.get("exec") is not None else ()
-        found = Consuming(iter(()), (*MESSAGE_FIELDS, "popReceipt", *ended))
+        found = Consuming(iter(()), fields_of(how))
         run = _Run(found, services, group, queues, wanted, how, stop, invisible, timeout)
         found.events = run.iter_events()
         yield found

@@ -120,7 +120,8 @@ class Producing:
 
     def end(self) -> Exit:
         """Return the exit status after everything is closed; or raise what stopped the run, with how to continue."""
-        run, done = self.run, f"{self.run.stored} messages are stored"
+        run, many = self.run, self.run.stored
+        done = f"{many} {'message is' if many == 1 else 'messages are'} stored"
         if self.stop.is_asked:
             raise Interrupted(f"stopped: {done}, of {run.taken} read", hint=f"continue with: tail -n +{run.taken + 1}")
         if run.error is not None:

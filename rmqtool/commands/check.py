@@ -67,10 +67,11 @@ def check(
     how["max_time"], how["resume"] = what.max_time, what.resume
     path = choose_store([store] if store else []).store
     _require_place(report, path)
-    with show.output() as output, checking(broker.store(path), work.asked(output), **how) as found:
-        status = _show(output, found, path, fail_on or Severity.WARNING, report)
-    if found.check.case.missing is not None:
-        raise found.check.case.missing
+    with show.output() as output:
+        with checking(broker.store(path), work.asked(output), **how) as found:
+            status = _show(output, found, path, fail_on or Severity.WARNING, report)
+        if found.check.case.missing is not None:
+            raise found.check.case.missing
     return worst(status, Exit.DONE if found.check.summary.complete else Exit.SKIPPED)
 
 

@@ -76,14 +76,13 @@ def consume(
     refused meanwhile. On a live cluster, and on a store that `serve` holds, it is a member of the group among others.
     """
     from rmqtool.api.cat import Form
-    from rmqtool.api.consume import consuming
-    from rmqtool.api.shapes import Message
+    from rmqtool.api.consume import consuming, fields_of
 
     path = choose_store([store] if store is not None else []).store
     asked = {**scope.asked(), "tags": way.tag, "where": way.where}
-    with show.output((*Message.__annotations__, "member", "exitStatus", "isConsumed")) as output:
+    how: Any = {name: value for name, value in asdict(way).items() if name not in ("tag", "where")}
+    with show.output(fields_of(how)) as output:
         lines = output.look.mode in ("json", "jsonl")
-        how: Any = {name: value for name, value in asdict(way).items() if name not in ("tag", "where")}
         how |= {"zone": show.tz, "obeys": True, "programs": jobs, "shows": not output.is_human}
         how["form"] = Form.LINES if lines else Form.OBJECTS
         work = Work(jobs=jobs).asked(output) if lines else None

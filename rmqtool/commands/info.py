@@ -45,8 +45,8 @@ def info(
             _show_all(output, found, choice.store)
         else:
             _show_rows(output, found, view, choice.store)
-    if found.missing is not None:
-        raise found.missing
+        if found.missing is not None:
+            raise found.missing
     return found.status
 
 

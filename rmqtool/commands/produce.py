@@ -102,7 +102,7 @@ def produce(
         given = Given(choice.words, files or (), "jsonl" if show.jsonl else "csv" if show.csv else "bodies")
         with producing(broker.place(choice.store), given, Work(progress=progress).bar(output), **how) as run:
             _show(output, run)
-    return run.end()
+        return run.end()
 
 
 def _show(output: Output, run: Producing) -> None:

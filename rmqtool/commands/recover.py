@@ -81,8 +81,8 @@ def _apply(path: str, to: str | None, broker: AsBroker, work: Work, show: Show) 
     with show.output("Recovered") as output:
         done = mend(broker.store(path), progress=work.bar(output))
         output.single(done.shown, recovered_lines(output, done.shown, path))
-    if done.missing is not None:
-        raise done.missing
+        if done.missing is not None:
+            raise done.missing
     return done.status
 
 

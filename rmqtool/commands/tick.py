@@ -36,15 +36,13 @@ def tick(
     there is one line per action, then a summary with counts and what is still waiting. --check runs a command for each
     open transaction. It gets the message as JSON on stdin.
     """
-    from rmqtool.api.tick import ticking
+    from rmqtool.api.tick import FIELDS, ticking
 
     path = choose_store([store] if store else []).store
-    with (
-        show.output() as output,
-        ticking(broker.store(path), expire=expire, follow=follow, check=check, obeys=True) as found,
-    ):
-        _show(output, found)
-    return found.end()
+    with show.output(FIELDS) as output:
+        with ticking(broker.store(path), expire=expire, follow=follow, check=check, obeys=True) as found:
+            _show(output, found)
+        return found.end()
 
 
 def _show(output: Output, found: Ticking) -> None:

@@ -32,7 +32,15 @@ class Template:
             if conversion or name == "" or "{" in (form or ""):
                 raise UsageError(f"the template {text!r} has a field that is not a plain name", hint=_EXAMPLE)
             head, _, key = (name or "").partition(".")
+            self._check_form(form or "")
             self._parts.append((literal, head if name is not None else None, key, form or ""))
+
+    def _check_form(self, form: str) -> None:
+        """Refuse a format that fits neither numbers nor texts: a command that writes must not find out afterwards."""
+        try:
+            format("", form)
+        except ValueError:
+            self._formatted(0, form)
 
     def check(self, fields: Collection[str]) -> None:
         """Refuse a name that no row can have."""
@@ -56,6 +64,8 @@ class Template:
                 value = value.get(key) if isinstance(value, Mapping) else None
             if form and isinstance(value, int):
                 out.append(self._formatted(value, form))
+            elif value is None:
+                out.append(_blank(form))
             else:
                 out.append(self._formatted(spell(value), form))
         return "".join(out)
@@ -65,6 +75,14 @@ class Template:
             return format(value, form)
         except ValueError as error:
             raise UsageError(f"the template {self.text!r}: {error}", hint=_EXAMPLE) from error
+
+
+def _blank(form: str) -> str:
+    """Return an absent value: as wide as ``form`` says for a text, empty for the form of a number."""
+    try:
+        return format("", form)
+    except ValueError:
+        return ""
 
 
 _EXAMPLE = r"for example: --template '{topic}/{queueId} {keys}\n'"

@@ -253,7 +253,7 @@ def test_produce_says_of_each_message_what_is_known(broker: ScriptedPeer, run: R
     assert status == 9
     assert [line.split(",")[0] for line in out.splitlines()[1:]] == ["PUT_OK", "MESSAGE_ILLEGAL", "UNKNOWN"]
     assert "the message is illegal" in err
-    assert "1 messages are stored" in err
+    assert "1 message is stored" in err
 
 
 def test_produce_creates_no_topic_unless_told(broker: ScriptedPeer, run: Run) -> None:

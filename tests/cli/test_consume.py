@@ -416,3 +416,27 @@ def test_a_group_that_no_broker_takes_is_refused(words: list[str], lab: str, cap
     assert main([command, lab, *rest, "-t", "T", "-g", "no group!"]) == Exit.USAGE
     assert b"'no group!' has characters other than" in capsysbinary.readouterr().err
     assert sorted(path.name for path in (Path(lab) / "config").iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "template"),
+    [
+        (["--commit"], "{member}"),
+        (["--commit"], "{popReceipt}"),
+        (["--commit"], "{isConsumed}"),
+        (["--commit", "--members", "2"], "{exitStatus}"),
+        (["--commit"], "{queueId:zz}"),
+        (["--pop"], "{member}"),
+    ],
+)
+def test_a_template_that_no_message_fills_is_refused_before_anything_is_committed(
+    words: list[str], template: str, lab: str, capsysbinary: Capture
+) -> None:
+    before = content(Path(lab))
+    assert main(["consume", lab, "-t", "T", "-g", "g", *words, "--template", template]) == Exit.USAGE
+    assert capsysbinary.readouterr().out == b""
+    assert content(Path(lab)) == before
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}

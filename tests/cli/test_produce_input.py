@@ -176,6 +176,15 @@ def test_queues_and_permissions_are_the_topics(produce: Any, lab: str) -> None:
     assert "is not writable" in said
 
 
+def test_an_error_is_the_one_object_on_stderr_also_after_notes(produce: Any, lab: str) -> None:
+    lines = lines_of({"topic": "Other", "body": "x"})
+    status, out, err = produce("-t", "T", "--jsonl", stdin=lines)
+    assert (status, len(out), "Other" in err) == (Exit.DONE, 1, True)
+    status, out, err = produce("-t", "T", "--jsonl", stdin=lines + b"{\n")
+    assert (status, len(out)) == (Exit.USAGE, 1)
+    assert json.loads(err)["error"]["message"].endswith("; 1 message is stored")
+
+
 def test_a_bad_line_stops_or_is_left_out(produce: Any, lab: str) -> None:
     good = lines_of({"topic": "T", "body": "x"})
     bad = b'{"topic": "T", "body": \n'
@@ -270,7 +279,7 @@ def test_ctrl_c_says_how_to_go_on(lab: str) -> None:
     out, err = process.communicate()
     assert process.returncode == Exit.INTERRUPTED
     count = len((first + out).splitlines())
-    assert f"stopped: {count} messages are stored, of {count} read" in err.decode()
+    assert f"stopped: {count} message{' is' if count == 1 else 's are'} stored, of {count} read" in err.decode()
     assert f"tail -n +{count + 1}" in err.decode()
     assert len(stored(lab)) == count
     assert not (Path(lab) / "abort").exists()

@@ -143,7 +143,7 @@ ENVIRONMENT: dict[str, str] = {
     "AWS_DEFAULT_REGION": "The same, if AWS_REGION is not set.",
     "AZURE_STORAGE_ACCOUNT": "`abfs://CONTAINER/...`: the account, where the address does not name it.",
     "STORAGE_EMULATOR_HOST": "`gs://`: an emulator, http://HOST:PORT.",
-    "COLUMNS": "The width of the output instead of the terminal's, also in a pipe, where lines are not broken without it.",
+    "COLUMNS": "The width of the output, also in a pipe; default: that of the terminal, and unbroken lines in a pipe.",
     "NO_COLOR": "If set to any value, output has no colours; `--color` overrides it.",
     "TERM": "If it is `dumb`, output has no colours.",
     "TZ": "The time zone for input without a zone, and for output. `--tz` overrides it.",

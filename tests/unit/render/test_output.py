@@ -191,6 +191,10 @@ def test_a_wrong_template_says_what_is_wrong(template: str, message: str, hint: 
     assert hint in (caught.value.hint or "")
 
 
+def test_an_absent_value_takes_any_format() -> None:
+    assert spelled(Mode.TEMPLATE, [{"topic": None, "queueId": None}], template="{topic:>4}|{queueId:03d}|") == "    ||"
+
+
 def test_a_template_reaches_nothing_of_python() -> None:
     assert spelled(Mode.TEMPLATE, ROWS[:1], template="<{topic.__class__}>") == "<>"
 
