@@ -21,7 +21,7 @@ from tests.support.golden_files import check_golden
 from tests.support.stores import unpack
 
 _SEGMENT = 65536
-# So many commands are typed at most: whoever needs more has lost the thread.
+# The most commands of one incident: a longer way would not be followed.
 _MOST = 7
 
 
