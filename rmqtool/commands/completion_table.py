@@ -502,7 +502,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('man', 'Show a page of the manual.', ('info|cat|query|stat|dump|browse|check|diff|recover|repair|copy|init|topic|group|produce|tick|consume|export|serve|mirror|demo|man|findings|json|recipes|remoting|store',), (
+    ('man', 'Show a page of the manual.', ('any',), (
         (('--color',), 'Colour.', 'auto|always|never'),
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),

@@ -8,12 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmqtool.commands.options import Color, Show, When
 from rmqtool.errors import Exit, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.render.output import Output
 
 _NAME = "rmqtool"
 _WIDEST = 100
@@ -24,7 +27,9 @@ def man(
     page: Annotated[
         str,
         typer.Argument(
-            metavar="[PAGE]", help="A command, store, json, remoting, findings or recipes.", show_default=False
+            metavar="[PAGE|CODE]",
+            help="A command, store, json, remoting, findings or recipes; or the code of a finding: CL-CRC.",
+            show_default=False,
         ),
     ] = _NAME,
     *,
@@ -32,13 +37,16 @@ def man(
 ) -> Exit:
     """Show a page of the manual. It does not need man(1); a terminal shows it with $MANPAGER, $PAGER or less.
 
-    Without PAGE it is `rmqtool`(1). The files are normal man pages: `man ./rmqtool-check.1` shows them, too.
+    Without PAGE it is `rmqtool`(1). For the code of a finding it says what the code means, what a broker does, and what
+    to type. The files are normal man pages: `man ./rmqtool-check.1` shows them, too.
     """
     from rmqtool.render.output import Output
     from rmqtool.render.roff_reader import man_lines
 
-    source = _find_page(page).read_text(encoding="ascii")
     look = Show(color=color).look()
+    if (found := _find_page(page)) is None:
+        return _explain(page, Output(look))
+    source = found.read_text(encoding="ascii")
     with Output(look) as output:
         lines = list(man_lines(source, min(look.width or _WIDTH, _WIDEST), output.paint if look.color else None))
         if look.width is None or not _paged("\n".join(lines) + "\n"):
@@ -47,12 +55,24 @@ def man(
     return Exit.DONE
 
 
-def _find_page(name: str) -> Path:
+def _explain(code: str, output: Output) -> Exit:
+    """Show what the code of a finding means, as `check --explain` does."""
+    from rmqtool.findings import find_code
+    from rmqtool.render.check import explain_lines
+
+    entry = find_code(code)
+    if entry is None:
+        raise UsageError(f'the manual has no page "{code}", and no finding has this code', hint=f"{_NAME} man")
+    with output:
+        for line in explain_lines(output, entry):
+            output.line(line)
+    return Exit.DONE
+
+
+def _find_page(name: str) -> Path | None:
+    """Return the file of a page, or None."""
     pages = {re.sub(rf"^{_NAME}-|\.\d$", "", file.name): file for file in _directory().glob(f"{_NAME}*.[1-8]")}
-    found = pages.get(re.sub(rf"^{_NAME}-|(\.\d|\(\d\))$", "", name.lower()))
-    if found is None:
-        raise UsageError(f'the manual has no page "{name}"', hint=f"{_NAME} man")
-    return found
+    return pages.get(re.sub(rf"^{_NAME}-|(\.\d|\(\d\))$", "", name.lower()))
 
 
 def _directory() -> Path:

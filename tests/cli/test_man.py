@@ -42,7 +42,10 @@ def test_without_a_word_it_is_the_page_of_the_tool(capsysbinary: pytest.CaptureF
 
 def test_a_page_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["man", "fsck"]) == Exit.USAGE
-    assert capsys.readouterr().err == 'rmqtool: the manual has no page "fsck"\n         Next: rmqtool man\n'
+    assert (
+        capsys.readouterr().err
+        == 'rmqtool: the manual has no page "fsck", and no finding has this code\n         Next: rmqtool man\n'
+    )
 
 
 def on_a_terminal(pager: str) -> str:
@@ -78,3 +81,15 @@ def test_on_a_terminal_a_pager_shows_it() -> None:
 def test_a_pager_that_is_not_there_is_done_without() -> None:
     shown = on_a_terminal("no-such-pager-anywhere 2>&-")
     assert "RMQTOOL-MAN(1)" in shown
+
+
+@pytest.mark.parametrize("word", ["CL-CRC", "cl-crc", "ST-ABORT"])
+def test_the_code_of_a_finding_is_explained(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the code means, what it means for messages, what brokers do, and what to type."""
+    assert main(["man", word]) == Exit.DONE
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].startswith(word.upper() + "  ")
+    assert "brokers do" in shown
+    assert "rmqtool repair STORE" in shown
+    assert main(["check", "--explain", word]) == Exit.DONE
+    assert capsys.readouterr().out == shown

@@ -222,6 +222,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "man": (
         Example("The beginning of a page:", "rmqtool man check | head -8"),
+        Example("What a finding means, and what to type:", "rmqtool man CP-AHEAD"),
         Example("A page that is not there; the exit status is 2.", "rmqtool man fsck", status=Exit.USAGE),
     ),
 }
