@@ -319,14 +319,16 @@ def _tell(error: RmqtoolError, as_json: bool) -> int:
 
 def _write_error(error: RmqtoolError, *, as_json: bool) -> None:
     """Write the error that stopped the command to stderr: in words, or as one JSON object for programs."""
+    import shutil
+
     from rmqtool.commands.store_word import typeable
     from rmqtool.render.failure import failure_json, failure_text
-    from rmqtool.render.text import screen_width
 
     if error.hint is not None:
         error.hint = typeable(error.hint)
     if sys.stderr is not None:
-        sys.stderr.write(failure_json(error) if as_json else failure_text(error, screen_width(sys.stderr)))
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        sys.stderr.write(failure_json(error) if as_json else failure_text(error, width))
         sys.stderr.flush()
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from rmqtool.api.cat import Form, Lines
 from rmqtool.api.cluster import Cluster
-from rmqtool.api.shapes import MESSAGE_FIELDS
 from rmqtool.api.shared import place_of
 from rmqtool.api.store import Place, is_remote, store_of
 from rmqtool.api.store_group import Opened, change_words, open_group_of, parse_start, selection_of
@@ -71,14 +70,6 @@ class How(TypedDict, total=False):
     obeys: bool
 
 
-def fields_of(how: How) -> tuple[str, ...]:
-    """Return the members of a message that is shown, in their order: more with several members, pops or a program."""
-    member = ("member",) if how.get("members", 1) > 1 else ()
-    receipt = ("popReceipt",) if how.get("pop") else ()
-    ended = ("exitStatus", "isConsumed") if how.get("exec") is not None else ()
-    return (*MESSAGE_FIELDS, *member, *receipt, *ended)
-
-
 @dataclass
 class Consuming:
     """A group that consumes: iterate over its events. A message is consumed when the next event is asked for.
@@ -87,7 +78,6 @@ class Consuming:
     """
 
     events: Iterator[Event]
-    fields: tuple[str, ...] = MESSAGE_FIELDS
     status: Exit = Exit.DONE
 
     def __iter__(self) -> Iterator[Event]:
@@ -162,7 +152,7 @@ def _consuming(store: Place, group: str, how: How, work: Working, which: Topics,
     follows = how.get("follow", False)
     asked = _asked(group, how, which)
     with _opened(store, asked, how, follows=follows) as opened:
-        found = Consuming(iter(()), fields_of(how))
+        found = Consuming(iter(()))
         run = _Run(found, opened, Extent(how.get("limit"), follows, stop), stop, how, work)
         found.events = run.iter_events()
         yield found

@@ -56,7 +56,7 @@ STEPS = (
     Step("How is the log laid out?", "stat {store} --map"),
     Step("What would a broker do at its next start?", "recover {store}", Exit.DONE),
     Step("Recover it with rmqtool's own rules, which lose nothing.", "recover {store} --apply"),
-    Step("Deliver what is due: the short delay is over.", "tick {store}"),
+    Step("Deliver the delayed message: its delay is over.", "tick {store}"),
     Step("Is it healthy?", "check {store}"),
     Step(
         "Serve it to RocketMQ clients. Here the client is Python, and a command on the store is one too.", act="serve"

@@ -32,7 +32,7 @@ _STDERR = 2
 @contextmanager
 def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> Iterator[Consuming]:
     """Open the store under its lock, and pop messages for a group; consumed messages are acked."""
-    from rmqtool.api.consume import Consuming, fields_of
+    from rmqtool.api.consume import Consuming
     from rmqtool.broker.groups import register_group
     from rmqtool.broker.services.tick import serving
 
@@ -45,7 +45,7 @@ def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> It
         queues = _queues(services, wanted)
         setup = services.store.setup
         register_group(setup.config.root_dir, setup.config, group)
-        found = Consuming(iter(()), fields_of(how))
+        found = Consuming(iter(()))
         run = _Run(found, services, group, queues, wanted, how, stop, invisible, timeout)
         found.events = run.iter_events()
         yield found

@@ -282,7 +282,7 @@ class Store:
         return consume(self, group, limit=limit, **which)
 
     def tick(self, *, expire: bool = False, check: str | None = None) -> TickSummary:
-        """Deliver and expire what is due; see ``rmqtool.tick``."""
+        """Deliver due messages and delete expired segments; see ``rmqtool.tick``."""
         from rmqtool.api.tick import tick
 
         return tick(self, expire=expire, check=check)

@@ -42,7 +42,7 @@ class Opened:
     known: Known
     progress: Progress
     consumer: GroupConsumer
-    # Takes the messages that a program failed on, and delivers what is due while the store is followed.
+    # Takes the messages that a program failed on, and delivers due messages while the store is followed.
     broker_side: BrokerSide | None = None
     # The state of the topics' file at the last look.
     topics_file: Status | None = None

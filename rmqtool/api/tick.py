@@ -1,4 +1,4 @@
-"""``tick``: deliver and expire what is due, as a running broker would have done."""
+"""``tick``: deliver due messages and delete expired segments, as a running broker would have done."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Ticking:
             self._wait()
 
     def _iter_round(self) -> Iterator[Json]:
-        """Do what is due now, until a request to stop."""
+        """Run the services until nothing is due, or until a request to stop."""
         if self.full is not None:
             return
         for one in chain(self.services.iter_due(), self.services.iter_expired() if self.expires else ()):

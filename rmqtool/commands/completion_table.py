@@ -364,7 +364,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('tick', 'Deliver what is due now; with --expire, delete old segments.', ('store',), (
+    ('tick', 'Deliver due messages; with --expire, delete old segments.', ('store',), (
         (('--expire',), 'Delete expired segments, and more if the disk is full.', ''),
         (('-f', '--follow'), 'Deliver later messages too; Ctrl-C ends it.', ''),
         (('--check',), 'Decide open transactions: 0 commits, 1 rolls back.', 'any'),

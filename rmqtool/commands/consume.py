@@ -76,23 +76,26 @@ def consume(
     refused meanwhile. On a live cluster, and on a store that `serve` holds, it is a member of the group among others.
     """
     from rmqtool.api.cat import Form
-    from rmqtool.api.consume import consuming, fields_of
+    from rmqtool.api.consume import consuming
+    from rmqtool.api.shapes import MESSAGE_FIELDS
+    from rmqtool.render.messages import consumed_fields
 
     path = choose_store([store] if store is not None else []).store
     asked = {**scope.asked(), "tags": way.tag, "where": way.where}
     how: Any = {name: value for name, value in asdict(way).items() if name not in ("tag", "where")}
-    with show.output(fields_of(how)) as output:
+    fields = consumed_fields(MESSAGE_FIELDS, members=way.members, pops=way.pop, executes=way.exec is not None)
+    with show.output(fields) as output:
         lines = output.look.mode in ("json", "jsonl")
         how |= {"zone": show.tz, "obeys": True, "programs": jobs, "shows": not output.is_human}
         how["form"] = Form.LINES if lines else Form.OBJECTS
         work = Work(jobs=jobs).asked(output) if lines else None
         with consuming(broker.place(path), group or "", how, work, **asked) as found:
-            _show(output, found)
+            _show(output, found, fields)
     return found.status
 
 
-def _show(output: Output, found: Consuming) -> None:
+def _show(output: Output, found: Consuming, fields: tuple[str, ...]) -> None:
     from rmqtool.api.cat import flag_words
     from rmqtool.render.messages import show_messages
 
-    show_messages(output, found, found.fields, flag_words, "text")
+    show_messages(output, found, fields, flag_words, "text")

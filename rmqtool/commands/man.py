@@ -37,8 +37,8 @@ def man(
 ) -> Exit:
     """Show a page of the manual. It does not need man(1); a terminal shows it with $MANPAGER, $PAGER or less.
 
-    Without PAGE it is `rmqtool`(1). For the code of a finding it says what the code means, what a broker does, and what
-    to type. The files are normal man pages: `man ./rmqtool-check.1` shows them, too.
+    Without PAGE it is `rmqtool`(1). With CODE it explains a finding. The files are normal man pages: `man
+    ./rmqtool-check.1` shows them, too.
     """
     from rmqtool.render.output import Output
     from rmqtool.render.roff_reader import man_lines

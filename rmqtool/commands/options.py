@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -363,7 +364,6 @@ class Show:
     def look(self) -> Look:
         """Return the effect of these options on this terminal."""
         from rmqtool.render.output import Look, Mode
-        from rmqtool.render.text import screen_width
 
         wanted = [mode for mode in Mode if getattr(self, mode, None) not in (None, False)]
         if len(wanted) > 1:
@@ -376,7 +376,7 @@ class Show:
             mode=wanted[0] if wanted else Mode.HUMAN,
             template=self.template,
             color=self.color is When.ALWAYS or (self.color is When.AUTO and is_terminal and not plain),
-            width=screen_width(sys.stdout),
+            width=shutil.get_terminal_size().columns if is_terminal or _has_wish() else None,
             zone=parse_zone(self.tz),
             verbose=self.verbose,
             quiet=self.quiet,
@@ -396,6 +396,12 @@ class Show:
 
             output.expect(getattr(shapes, shape).__annotations__ if isinstance(shape, str) else shape)
         return output
+
+
+def _has_wish() -> bool:
+    """Return whether COLUMNS names a width: it is meant for a pipe too, where `watch` sets it."""
+    wish = os.environ.get("COLUMNS", "")
+    return wish.isdecimal() and int(wish) > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

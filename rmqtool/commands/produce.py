@@ -88,8 +88,8 @@ def produce(
     With --jsonl each line of standard input is an object with topic and body, and optionally bodyEncoding, tags, keys,
     properties, queueId, flag, delayLevel, deliverAt, shardingKey; the output of `cat --jsonl` is valid input. With
     --csv the first line names such fields. Values in an object override the options, except --topic. produce only
-    stores messages; `tick` delivers what is due. With --replay the lines are dead letters, edited or not: produce STORE
-    --replay -g GROUP --jsonl FILE; without FILE those in the store are sent.
+    stores messages; `tick` delivers them when they are due. With --replay the lines are dead letters, edited or not:
+    produce STORE --replay -g GROUP --jsonl FILE; without FILE those in the store are sent.
     """
     from rmqtool.api.produce import Given, producing
     from rmqtool.render.messages import STORED_FIELDS

@@ -51,9 +51,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),
     Entry("group", "rmqtool.commands.group:group", Panel.USE, "List, create, alter or delete consumer groups."),
     Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages as a broker would."),
-    Entry(
-        "tick", "rmqtool.commands.tick:tick", Panel.USE, "Deliver what is due now; with --expire, delete old segments."
-    ),
+    Entry("tick", "rmqtool.commands.tick:tick", Panel.USE, "Deliver due messages; with --expire, delete old segments."),
     Entry("consume", "rmqtool.commands.consume:consume", Panel.USE, "Read messages as a consumer group."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Export messages as Parquet, with or without Spark."),
     Entry("serve", "rmqtool.commands.serve:serve", Panel.NETWORK, "Serve a store to RocketMQ clients."),

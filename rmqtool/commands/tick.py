@@ -1,4 +1,4 @@
-"""``rmqtool tick``: deliver and expire what is due."""
+"""``rmqtool tick``: deliver due messages, delete expired segments."""
 
 from __future__ import annotations
 

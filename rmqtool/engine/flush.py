@@ -357,7 +357,7 @@ class Flusher:
         return True
 
     def flush_if_due(self, *, sync: bool) -> None:
-        """Force everything with synchronous flush, else what is due by ``flushIntervalCommitLog`` and dirty pages.
+        """Force everything with synchronous flush, else when ``flushIntervalCommitLog`` or the dirty pages say so.
 
         Every ``flushCommitLogThoroughInterval`` ms the number of dirty pages does not count.
         """

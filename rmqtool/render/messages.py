@@ -178,6 +178,13 @@ class Sent(Protocol):
         """Return the objects of the contract."""
 
 
+def consumed_fields(usual: tuple[str, ...], *, members: int, pops: bool, executes: bool) -> tuple[str, ...]:
+    """Return the members of a message that `consume` shows: the ``usual`` ones, and what it adds."""
+    member = ("member",) if members > 1 else ()
+    receipt = ("popReceipt",) if pops else ()
+    return (*usual, *member, *receipt, *(("exitStatus", "isConsumed") if executes else ()))
+
+
 def show_sent(output: Output, sent: Sent) -> None:
     """Show the results of a few sends."""
     if output.look.mode in ("json", "jsonl"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -22,7 +23,7 @@ from typing import IO, Protocol, Self
 from rmqtool.errors import NO_OUTPUT, WriteFailed
 from rmqtool.render.tables import Column, lay_out
 from rmqtool.render.template import Template
-from rmqtool.render.text import guard_formula, hanging, neutral, screen_width, timestamp
+from rmqtool.render.text import guard_formula, hanging, neutral, timestamp
 
 Row = Mapping[str, object]
 Screen = Callable[[Row], Iterable[str]]
@@ -367,7 +368,7 @@ class Output:
         stderr = self._stderr or sys.stderr
         if stderr is not None:
             with self._bar.paused() if self._bar is not None else nullcontext():
-                width = screen_width(stderr)
+                width = shutil.get_terminal_size().columns if stderr.isatty() else None
                 for line in text.split("\n"):
                     stderr.write("\n".join(hanging(neutral(line), width, _NOTE_INDENT)) + "\n")
                 stderr.flush()

@@ -335,7 +335,7 @@ def _verdict_applied(output: Output, shown: Mapping[str, Any], store: str) -> It
 
 
 def _stays(stays: Collection[Row], left_out: Collection[Row]) -> str:
-    """Say what a recovery cannot put right."""
+    """Say what a recovery cannot repair."""
     damage = text.counted(len(stays), "damaged place stays in the log", "damaged places stay in the log")
     misfits = text.counted(len(left_out), "message is in no queue", "messages are in no queue")
     return " and ".join([*([damage] if stays else []), *([misfits] if left_out else [])])

@@ -8,13 +8,10 @@ Also the few styles of screens, so that one meaning has one colour. Every screen
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import IO, Any
 
 from rich.color import ColorSystem
 from rich.style import Style
@@ -28,18 +25,6 @@ _STYLES = {
     "command": Style.parse("bold cyan"),
     "dim": Style.parse("dim"),
 }
-
-
-def screen_width(stream: IO[Any] | None) -> int | None:
-    """Return the width of the screen that ``stream`` goes to; None, for lines that are not broken, in a file or pipe.
-
-    COLUMNS is a wish, also for a pipe: `watch` and pagers set it.
-    """
-    wish = os.environ.get("COLUMNS", "")
-    is_screen = stream is not None and stream.isatty()
-    if is_screen or (wish.isdecimal() and int(wish) > 0):
-        return shutil.get_terminal_size().columns
-    return None
 
 
 def paint(text: str, style: str) -> str:

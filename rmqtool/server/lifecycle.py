@@ -107,7 +107,7 @@ class Clockwork:
         self._server.loop.run_in_executor(self._server.threads, work).add_done_callback(done)
 
     def _begin_delivery(self) -> None:
-        """Do what is due: delays and timers each time, transactions and pops once a second."""
+        """Run the services: delays and timers each time, transactions and pops once a second."""
         if self._is_delivering or self._store.condition().failure is not None:
             return
         now = time.monotonic()
@@ -126,7 +126,7 @@ class Clockwork:
             yield from self._services.revival.iter_due()
 
     def _deliver(self, due: Iterator[Happened]) -> None:
-        """Do what is due for a short while, and go on after the requests that came meanwhile."""
+        """Run the services for a short while, and go on after the requests that came meanwhile."""
         end = time.monotonic() + _SLICE
         did_anything = False
         try:

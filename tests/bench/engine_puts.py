@@ -174,7 +174,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         put[scenario](store, 0, warm, body)
         catch_up(store)
         if not scenario.startswith("producer"):
-            # A producer does by itself what is due; the others have threads beside them.
+            # A producer flushes and dispatches by itself; the others have threads beside them.
             store.start()
             time.sleep(0.2)
         before, start = processor_time(), time.perf_counter()

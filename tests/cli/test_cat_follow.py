@@ -97,7 +97,7 @@ def test_messages_that_are_asked_for_only(root: Path) -> None:
 
 
 def test_ctrl_c_ends_it_with_its_status(root: Path) -> None:
-    # Whoever runs the tests in the background of a shell has them ignore the signal, and so do their children.
+    # In the background of a shell the tests ignore the signal, and so do their children.
     heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     reader = start("-m", "rmqtool", "cat", root, "-f", "--jsonl", stderr=subprocess.PIPE, **heeding)
     writer = start("-c", WRITER, root, 10, 10, 1 << 18, stdin=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""``rmqtool export --format delta``: a table that others read, each message in it once, whoever else writes to it."""
+"""``rmqtool export --format delta``: a table that others read, each message in it once, also beside another writer."""
 
 from __future__ import annotations
 

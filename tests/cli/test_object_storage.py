@@ -166,7 +166,7 @@ def test_reserved_space_is_not_fetched(storage: ObjectStorage, tmp_path: Path, m
         file.expect(0, size)
         read = b"".join(file.pread(1 << 20, at) for at in range(0, written, 1 << 20))
         assert read == path.read_bytes()[:written]
-        # Whoever follows records reads what is there, whatever the samples say.
+        # A reader that follows records reads what is there, whatever the samples say.
         assert file.pread(4, size - 4) == bytes(4)
     assert storage.count() < 10
 

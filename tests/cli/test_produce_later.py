@@ -1,4 +1,4 @@
-"""``produce`` for later: delays, times, transactions; and what is due happens while it runs."""
+"""``produce`` for later: delays, times, transactions; and due messages are delivered while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rmqtool tick``: what is due happens, and is told."""
+"""``rmqtool tick``: due messages are delivered, and each is shown."""
 
 from __future__ import annotations
 

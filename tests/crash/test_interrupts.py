@@ -127,7 +127,7 @@ def test_a_signal_outside_of_the_stores_calls_interrupts_at_once() -> None:
         assert store.put(a_message(0)).is_ok
 
 
-def test_whoever_handles_the_signal_keeps_doing_so() -> None:
+def test_a_handler_of_the_caller_stays() -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: seen.append(number))
     try:

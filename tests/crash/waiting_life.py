@@ -83,7 +83,7 @@ def lay(files: WritableFileSystem, version: Version) -> None:
 
 
 def live_on(files: WritableFileSystem, version: Version, rounds: int = 4) -> Counter[tuple[str, str]]:
-    """Let happen what is due, minute after minute; return how often each message came."""
+    """Run the services minute after minute; return how often each message came."""
     setup = setup_on(files, version)
     with MessageStore.open(setup) as store:
         services = services_of(store)

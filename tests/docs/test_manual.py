@@ -243,6 +243,6 @@ def test_every_environment_variable_is_documented() -> None:
     assert {"RMQTOOL_STORE", "NO_COLOR", "JAVA_HOME"} <= used
     assert used - set(texts.ENVIRONMENT) == set(), "say in ENVIRONMENT of tools/manual/texts.py what it does"
     # Python and its libraries read these for us.
-    assert set(texts.ENVIRONMENT) - used == {"COLUMNS", "TZ"}
+    assert set(texts.ENVIRONMENT) - used == {"TZ"}
     for name, meaning in texts.ENVIRONMENT.items():
         assert f" {name} {words_of(meaning)}" in text_of("rmqtool.1")

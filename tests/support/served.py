@@ -47,7 +47,7 @@ class Served:
         return found
 
     def later(self, milliseconds: int) -> list[Happened]:
-        """Let time pass, and happen what is due then."""
+        """Let time pass, and run the services."""
         self.clock.advance(milliseconds)
         happened = self.services.tick()
         self.store.dispatch_now()

@@ -246,7 +246,7 @@ class Producer:
         sent.later = later
 
     def _done(self, sent: Sent) -> Sent:
-        """Save topics that were created, once one of their messages is stored; then do what is due in the log."""
+        """Save topics that were created, once one of their messages is stored; then flush and dispatch if due."""
         if sent.stored and self._topics.save_changed() and self._groups is not None:
             self._groups.add_own()
             self._groups.save_changed()

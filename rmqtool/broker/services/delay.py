@@ -79,12 +79,12 @@ class DelayService:
             self.offsets[level] = min(max(offset, low), high)
 
     def iter_due(self, at_once: int = AT_ONCE) -> Iterator[Happened]:
-        """Deliver what is due, level by level, with one put for ``at_once`` messages; yield one event for each."""
+        """Deliver due messages, level by level, with one put for ``at_once`` messages; yield one event for each."""
         for level in range(1, len(self.delays) + 1):
             yield from self.iter_level(level, at_once)
 
     def iter_level(self, level: int, at_once: int = AT_ONCE) -> Iterator[Happened]:
-        """Deliver what is due on one level, until nothing is left or a message cannot be put."""
+        """Deliver the due messages of one level, until nothing is left or a message cannot be put."""
         most = at_once
         while found := self._find_due(level, most):
             most, done = min(at_once, _THEN_AT_ONCE), 0

@@ -239,12 +239,12 @@ class Revival:
         self._config = store.setup.config
 
     def iter_due(self) -> Iterator[Happened]:
-        """Revive what is due; yield one event for each message."""
+        """Revive popped messages whose time is over; yield one event for each."""
         for queue_id in self._queues():
             yield from self.iter_queue(queue_id)
 
     def iter_queue(self, queue_id: int) -> Iterator[Happened]:
-        """Revive what is due in one revive queue, one check point after the other, until a message cannot be put."""
+        """Revive from one revive queue, one check point after the other, until a message cannot be put."""
         check_points, reached = self._read(queue_id)
         for check_point in check_points:
             if reached - check_point.revive_time <= _BEHIND:

@@ -1,6 +1,6 @@
 """All services of one open store, and their saved progress.
 
-Nothing runs by itself. ``iter_due`` does what is due by the clock, one message at a time, and ``save`` writes down the
+Nothing runs by itself. ``iter_due`` delivers what the clock says, one message at a time, and ``save`` writes down the
 progress. Progress is saved only after its messages are durable: after an interruption messages may be delivered twice,
 but none is lost. upstream: the services that BrokerController starts.
 """
@@ -53,7 +53,7 @@ class Services:
         self._schedule = SaveSchedule(clock)
 
     def iter_due(self, at_once: int = AT_ONCE) -> Iterator[Happened]:
-        """Do what is due now; yield one event for each message. ``iter_expired`` removes files, this does not."""
+        """Run every service; yield one event for each message. ``iter_expired`` removes files, this does not."""
         self.store.dispatch_now()
         yield from self.delay.iter_due(at_once)
         self.store.dispatch_now()
@@ -74,7 +74,7 @@ class Services:
         yield from self.timers.iter_clean()
 
     def tick(self) -> list[Happened]:
-        """Do what is due now, and save progress if it is time to."""
+        """Run every service, and save progress if it is time to."""
         happened = list(self.iter_due())
         self.store.tick()
         if self._schedule.is_due():

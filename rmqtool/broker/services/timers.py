@@ -272,7 +272,7 @@ class Timers:
         return max(time, self._rounded_now() - (WHEEL_SLOTS - self._config.timer_roll_window_slot) * self._precision)
 
     def iter_due(self) -> Iterator[Happened]:
-        """Deliver what is due, take new messages, and deliver those that are due."""
+        """Deliver due messages, take new ones, and deliver those that are due already."""
         if not self.is_enabled:
             return
         yield from self.iter_dequeue()

@@ -1,4 +1,4 @@
-"""Compare two truth files: what the real classes read must be the same, whoever wrote the store."""
+"""Compare two truth files: what the real classes read must be the same for a store of any writer."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _fetch(version: str, home: Path) -> None:
     )
     print(f"oracle: fetching RocketMQ {version} through Maven ...", file=sys.stderr, flush=True)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
-    # Not handed on as it is: whoever asks may have put something else in place of stderr.
+    # Not handed on as it is: the caller may have replaced stderr.
     done = subprocess.run(command, cwd=home, stdout=subprocess.PIPE, text=True, check=False)
     print(done.stdout, file=sys.stderr, end="", flush=True)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Lines of streams: whole, in their order, whoever takes them; and nothing waits for more without need."""
+"""Lines of streams: whole and in order for every taker, and none waits longer than it must."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_interruption_keeps_whole_lines_and_reads_no_more(
     assert list(lines) == [b"one\n"]
 
 
-def test_whoever_gets_a_line_now_and_then_gets_it_soon(pipe: tuple[Lines, int]) -> None:
+def test_a_line_that_comes_now_and_then_is_given_out_soon(pipe: tuple[Lines, int]) -> None:
     lines, target = pipe
     os.write(target, b"one\n")
     # What came long ago is not waited with any longer.

@@ -336,7 +336,7 @@ def test_none_of_those_who_come_while_a_sync_fails_is_stored(monkeypatch: pytest
 
 
 def test_who_waits_too_long_for_one_that_hangs_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of the store stands still; when it has gone on, the real one has woken whoever slept."""
+    """The clock of the store stands still; when it has gone on, the real one has woken the sleepers."""
     _, store = a_disk_and_store(flushDiskType=SYNC, syncFlushTimeout=1)
     with store:
         store.put(a_message())

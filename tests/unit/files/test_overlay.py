@@ -255,7 +255,7 @@ def test_what_is_written_out_is_durable() -> None:
             assert file.pread(10, 0) == b"{}"
         status = written.stat("config/topics.json")
         assert (status.mode, status.mtime_ns) == (0o640, 5)
-        assert (status.owner, status.group) == (0, 0), "whoever may read a store may copy it: the copy is his"
+        assert (status.owner, status.group) == (0, 0), "the copy belongs to the user who made it"
         with written.open_read("abort") as file:
             assert file.pread(10, 0) == b"1"
 

@@ -48,7 +48,7 @@ def test_the_fixed_codes_are_registered():
 
 
 @pytest.mark.parametrize("entry", list(iter_codes()), ids=lambda entry: entry.code)
-def test_whoever_must_act_is_told_why_and_what_to_type(entry):
+def test_a_code_that_needs_action_says_why_and_what_to_type(entry):
     assert entry.family in FAMILIES
     assert entry.meaning.endswith(".")
     finding = new_finding(entry.code, "something", severity=Severity.WARNING)

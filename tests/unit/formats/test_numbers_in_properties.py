@@ -1,4 +1,4 @@
-"""Whoever reads a number out of a property reads it as Java does: no two answers about one message."""
+"""All code reads the number in a property as Java does: there are no two answers about one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check opens it closes: whoever checks many stores in one process must not run out of files."""
+"""A check closes what it opens: a process that checks many stores must not run out of files."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Loop:
         self.call_later(0, callback, *given)
 
     def run(self, seconds: float = 0.0) -> None:
-        """Let time pass, and call what is due by then."""
+        """Let time pass, and make the calls that are due by then."""
         self.now += seconds
         due = [one for one in self._due if one[0] <= self.now + 1e-9]
         self._due = [one for one in self._due if one not in due]
