@@ -240,7 +240,7 @@ class KeptChanges(Closable):
 
     def sync(self) -> None:
         """Make the changes durable."""
-        # Who comes while another thread syncs waits for it: its changes are durable after that, not before.
+        # A caller waits while another thread syncs: its changes are durable after that, not before.
         with self._syncing:
             with self._lock:
                 if self._failure is not None:
