@@ -31,17 +31,9 @@ from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.formats.rocksdb_rows import ConfigRowKey, decode_row_value
 from rmqtool.formats.topics import TIMER_TOPIC
 from rmqtool.log.walk import Place, SegmentWalk, find_dledger_entry, walk_dledger
-from rmqtool.look import regions
-from rmqtool.look.regions import (
-    Region,
-    iter_dledger_regions,
-    iter_hash_regions,
-    iter_index_regions,
-    iter_log_regions,
-    place_region,
-    tile,
-    time_words,
-)
+from rmqtool.look import regions, unit_regions
+from rmqtool.look.regions import Region, iter_dledger_regions, iter_log_regions, place_region, tile, time_words
+from rmqtool.look.unit_regions import iter_hash_regions, iter_index_regions
 from rmqtool.store.index_files import Geometry, iter_find, open_index
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Root, Store, absolute, exists, is_directory, locate, open_store
@@ -125,19 +117,21 @@ def _unit_file_regions(file: ReadableFile, what: StorePath, base: int) -> Iterat
     kind = what.kind
     if kind is FileKind.CONSUME_QUEUE:
         layout = layouts.CONSUME_QUEUE_UNIT
-        return regions.iter_unit_regions(file, layout, "unit", base // layout.size, regions.describe_queue_unit)
+        return unit_regions.iter_unit_regions(
+            file, layout, "unit", base // layout.size, unit_regions.describe_queue_unit
+        )
     if kind in (FileKind.BATCH_CONSUME_QUEUE, FileKind.COMPACTION_QUEUE):
         batch = layouts.BATCH_CONSUME_QUEUE_UNIT
-        return regions.iter_unit_regions(file, batch, "unit", 0, regions.describe_batch_unit)
+        return unit_regions.iter_unit_regions(file, batch, "unit", 0, unit_regions.describe_batch_unit)
     if kind is FileKind.CONSUME_QUEUE_EXT:
-        return regions.iter_ext_regions(file)
+        return unit_regions.iter_ext_regions(file)
     if kind is FileKind.TIMER_WHEEL:
-        return regions.iter_unit_regions(file, layouts.TIMER_SLOT, "slot", 0, regions.describe_timer_slot)
+        return unit_regions.iter_unit_regions(file, layouts.TIMER_SLOT, "slot", 0, unit_regions.describe_timer_slot)
     if kind is FileKind.TIMER_LOG:
-        return regions.iter_timer_log_regions(file)
+        return unit_regions.iter_timer_log_regions(file)
     if kind is FileKind.DLEDGER_INDEX:
         unit = layouts.DLEDGER_INDEX_UNIT
-        return regions.iter_unit_regions(file, unit, "entry", base // unit.size, regions.describe_plain)
+        return unit_regions.iter_unit_regions(file, unit, "entry", base // unit.size, unit_regions.describe_plain)
     if kind is FileKind.ROCKSDB:
         return iter([Region(0, file.size(), "opaque", "file of a RocksDB database")])
     return iter([Region(0, file.size(), "unknown", "not a known file of a store")])
@@ -431,12 +425,12 @@ _GROWTH = 16
 # Bytes that a walk over a part of a log reads at once.
 WINDOW = 1 << 16
 _LOGS = (FileKind.COMMIT_LOG, FileKind.COMPACTION_LOG)
-_UNITS: dict[FileKind, tuple[Layout[Any], str, regions.Describe]] = {
-    FileKind.CONSUME_QUEUE: (layouts.CONSUME_QUEUE_UNIT, "unit", regions.describe_queue_unit),
-    FileKind.BATCH_CONSUME_QUEUE: (layouts.BATCH_CONSUME_QUEUE_UNIT, "unit", regions.describe_batch_unit),
-    FileKind.COMPACTION_QUEUE: (layouts.BATCH_CONSUME_QUEUE_UNIT, "unit", regions.describe_batch_unit),
-    FileKind.TIMER_WHEEL: (layouts.TIMER_SLOT, "slot", regions.describe_timer_slot),
-    FileKind.DLEDGER_INDEX: (layouts.DLEDGER_INDEX_UNIT, "entry", regions.describe_plain),
+_UNITS: dict[FileKind, tuple[Layout[Any], str, unit_regions.Describe]] = {
+    FileKind.CONSUME_QUEUE: (layouts.CONSUME_QUEUE_UNIT, "unit", unit_regions.describe_queue_unit),
+    FileKind.BATCH_CONSUME_QUEUE: (layouts.BATCH_CONSUME_QUEUE_UNIT, "unit", unit_regions.describe_batch_unit),
+    FileKind.COMPACTION_QUEUE: (layouts.BATCH_CONSUME_QUEUE_UNIT, "unit", unit_regions.describe_batch_unit),
+    FileKind.TIMER_WHEEL: (layouts.TIMER_SLOT, "slot", unit_regions.describe_timer_slot),
+    FileKind.DLEDGER_INDEX: (layouts.DLEDGER_INDEX_UNIT, "entry", unit_regions.describe_plain),
 }
 # Files of entries whose numbers go on from file to file.
 _NUMBERED = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_INDEX)
@@ -466,10 +460,10 @@ def _regions_from(file: ReadableFile, what: StorePath, at: int, hints: Sequence[
         start = at - at % layout.size
         if start + layout.size > size:
             return iter([Region(start, size - start, "unknown", "shorter than an entry")] if start < size else [])
-        return regions.iter_unit_regions(file, layout, name, first, describe, start)
+        return unit_regions.iter_unit_regions(file, layout, name, first, describe, start)
     if what.kind is FileKind.TIMER_LOG:
         # A blank can end the file anywhere, so the entry before it leads there.
-        found = regions.iter_timer_log_regions(file, at - at % timer.UNIT_SIZE)
+        found = unit_regions.iter_timer_log_regions(file, at - at % timer.UNIT_SIZE)
         return (region for region in found if region.end > at)
     if what.kind is FileKind.INDEX:
         opened = open_index(file, hints)

@@ -13,19 +13,27 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rmqtool.files.filesystem import ReadableFile
-from rmqtool.formats import checkpoints, consume_queue, control_texts, dledger, index, layouts, timer
+from rmqtool.formats import checkpoints, control_texts, dledger, layouts
 from rmqtool.formats.codes import BLANK_MAGIC, HOST_BITS, MAGIC_WORDS, MESSAGE_MAGIC_V1, sys_flag_words
 from rmqtool.formats.commit_log import BLANK_SIZE, PREFIXES, Blank, Message, Nothing, check_record
 from rmqtool.formats.compression import Inflated, inflate_body
 from rmqtool.formats.config_files import decode_config
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.hosts import format_address
-from rmqtool.formats.java import decode_text
+from rmqtool.formats.java import crc31, decode_text
 from rmqtool.formats.layout import Buffer, Field, Layout
 from rmqtool.formats.paths import FileKind, StorePath
-from rmqtool.formats.properties import Piece, PieceKind, iter_pieces
+from rmqtool.formats.properties import Piece, PieceKind, find_property_crc, iter_pieces
 from rmqtool.log.walk import Place, SegmentWalk
-from rmqtool.store.index_files import Geometry, IndexFile, find_geometries, read_header
+from rmqtool.look.suspects import (
+    MOST_TRIED,
+    SUSPECT,
+    Suspect,
+    find_foreign,
+    find_in_checksum,
+    find_suspects,
+    find_wrong_field,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_TIME = 253_402_300_799_999  # the last millisecond of the year 9999
@@ -199,7 +207,8 @@ def place_region(file: ReadableFile, place: Place, base_offset: int | None, *, c
     if isinstance(what, Blank):
         return _blank_region(file, at, length)
     if isinstance(what, Flaw) and damaged is None:
-        return Region(at, length, "damage", what.code, words=what.message, right=False)
+        children = _damaged_fields(file.pread(min(length, MOST_TRIED + 1), at), at, _plus(base_offset, at))
+        return Region(at, length, "damage", what.code, None, what.message, False, children)
     message = damaged or what
     assert isinstance(message, Message)
     data = file.pread(message.total_size, at)
@@ -208,6 +217,34 @@ def place_region(file: ReadableFile, place: Place, base_offset: int | None, *, c
     # A record with a wrong size may reach into the next one, so it is cut where that begins.
     within = [child for child in region.children if child.end <= at + length]
     return region if message.total_size <= length else replace(region, length=length, children=within)
+
+
+def _damaged_fields(data: bytes, at: int, physical_offset: int | None) -> list[Region]:
+    """Return the fields of what is not a whole record, if a record begins there; else what does not belong there."""
+    wrong = find_wrong_field(data, physical_offset)
+    if wrong is not None:
+        fields = record_region(wrong.message, wrong.data, at, []).children
+        return [
+            replace(one, value=wrong.stored, words=wrong.words, right=False) if one.label == wrong.name else one
+            for one in fields
+        ]
+    fields = []
+    if len(data) >= layouts.MESSAGE_PREFIX_V6V6.size:
+        values = layouts.MESSAGE_PREFIX_V4V4.decode(data)
+        is_own = physical_offset is not None and values.physical_offset == physical_offset
+        if is_own or values.magic in MAGIC_WORDS:
+            fits = values.total_size == len(data) or len(data) > MOST_TRIED
+            fields = explain(
+                field_regions(PREFIXES[values.sys_flag & HOST_BITS], data, 0, at),
+                totalSize=(None if fits else f"the next record begins {len(data)} bytes on", None if fits else False),
+                magic=(MAGIC_WORDS.get(values.magic), values.magic in MAGIC_WORDS),
+                physicalOffset=(None, is_own if physical_offset is not None else None),
+            )
+    header = fields[-1].end - at if fields else 0
+    return fields + [
+        Region(at + header + one.at, one.length, SUSPECT, SUSPECT, words=one.words, right=False)
+        for one in find_foreign(data[header:], at + header)
+    ]
 
 
 def _plus(base_offset: int | None, at: int) -> int | None:
@@ -226,22 +263,67 @@ def record_region(message: Message, data: bytes, at: int, flaws: list[Flaw]) -> 
     """Return the region of a message record, with a region for each field."""
     host_bits = message.sys_flag & HOST_BITS
     prefix = PREFIXES[host_bits]
-    wrong = {flaw.code for flaw in flaws}
+    codes = {flaw.code for flaw in flaws}
+    sums = [flaw for flaw in flaws if flaw.code == "CL-CRC"]
+    body_flaw = next((flaw for flaw in sums if flaw.at == prefix.size), None)
+    in_sum = body_flaw and find_in_checksum(message.raw_body, layouts.INT.pack(message.body_crc))
     fields = explain(
         field_regions(prefix, data, 0, at),
         magic=(MAGIC_WORDS[message.magic], None),
-        bodyCRC=(_flaw_words(flaws, "CL-CRC"), not any(f.code == "CL-CRC" and f.at == prefix.size for f in flaws)),
-        physicalOffset=(_flaw_words(flaws, "CL-PHY"), "CL-PHY" not in wrong),
+        bodyCRC=(_sum_words(message, at + prefix.size, in_sum) if body_flaw else None, not body_flaw),
+        physicalOffset=(next((flaw.message for flaw in flaws if flaw.code == "CL-PHY"), None), "CL-PHY" not in codes),
         sysFlag=(sys_flag_words(message.sys_flag), None),
     )
     fields += _variable_fields(message, prefix.size, at)
+    if body_flaw is not None and not in_sum:
+        fields = [_changed_body(field, message) if field.label == "body" else field for field in fields]
+    elif sums and not in_sum:
+        fields = _changed_record(fields, data, at, sums[0])
     words = f"{message.topic}/{message.queue_id} @ {message.queue_offset}"
     label = "message V1" if message.magic == MESSAGE_MAGIC_V1 else "message V2"
     return Region(at, message.total_size, "record", label, words=words, right=not flaws, children=fields)
 
 
-def _flaw_words(flaws: list[Flaw], code: str) -> str | None:
-    return next((flaw.message for flaw in flaws if flaw.code == code), None)
+def _sum_words(message: Message, at: int, in_sum: str | None) -> str:
+    """Return what a wrong checksum of a body tells; ``in_sum`` is the byte of the checksum that explains it."""
+    return f"the body gives {crc31(message.raw_body):#010x}: {in_sum or _covered(at, len(message.raw_body))}"
+
+
+def _covered(at: int, length: int) -> str:
+    """Return what a wrong checksum of bytes at a file offset tells."""
+    return (
+        f"some of the {length} bytes {at} to {at + length - 1} changed, or the checksum itself;"
+        " a checksum does not tell which"
+    )
+
+
+def _changed_body(body: Region, message: Message) -> Region:
+    """Return the region of a body with a wrong checksum, with regions for the bytes that are known to have changed."""
+    found = find_suspects(message.raw_body, message.body_crc, body.offset)
+    inside = [Region(body.offset + one.at, one.length, SUSPECT, SUSPECT, None, one.words, False) for one in found]
+    return replace(body, right=False, children=inside)
+
+
+def _changed_record(fields: list[Region], data: bytes, at: int, flaw: Flaw) -> list[Region]:
+    """Return the fields of a record with a wrong property checksum, those marked that are known to have changed."""
+    stored = find_property_crc(data[flaw.at :])
+    found = find_suspects(data[: flaw.at], stored.value, at) if stored else []
+    marked = [_marked(field, found, at) for field in fields]
+    words = f"{flaw.message}: {_covered(at, flaw.at)}"
+    *others, last = marked
+    pieces = [replace(one, words=words, right=False) if one.offset >= at + flaw.at else one for one in last.children]
+    return [*others, replace(last, children=pieces)]
+
+
+def _marked(region: Region, suspects: Sequence[Suspect], base: int) -> Region:
+    """Return a region marked as wrong, where it or a region inside it has the first byte of a suspect."""
+    here = next((one for one in suspects if region.offset <= base + one.at < region.end), None)
+    if here is None:
+        return region
+    if region.children:
+        return replace(region, children=[_marked(child, suspects, base) for child in region.children])
+    where = f"byte {here.at + base - region.offset} of it {here.words}" if region.length > here.length else here.words
+    return replace(region, words=where, right=False)
 
 
 def _variable_fields(message: Message, body_offset: int, base: int) -> Iterator[Region]:
@@ -329,253 +411,3 @@ def _dledger_entry_region(
     if record.end < at + head.size:
         record = replace(record, length=at + head.size - record.offset)
     return Region(at, head.size, "entry", f"entry {head.entry_index}", children=[*fields, record])
-
-
-_PIECE = 1 << 18
-_ZEROS = bytes(_PIECE)
-
-
-def iter_runs(file: ReadableFile, start: int, end: int, unit: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield offset, length and bytes of runs of entries; for a run of zero entries, None instead of bytes.
-
-    ``unit`` is the size of an entry. Adjacent zero runs are one. A rest shorter than an entry is ignored; holes are not
-    read.
-    """
-    end -= (end - start) % unit
-    zeros_from = at = start
-    for at, data in _iter_pieces(file, start, end, unit):
-        for offset, run in _split_zeros(data, unit):
-            if at + offset > zeros_from:
-                yield zeros_from, at + offset - zeros_from, None
-            yield at + offset, len(run), run
-            zeros_from = at + offset + len(run)
-    if zeros_from < end:
-        yield zeros_from, end - zeros_from, None
-
-
-def _iter_pieces(file: ReadableFile, start: int, end: int, unit: int) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and bytes of pieces of whole entries that are not all zero."""
-    piece_size = _PIECE - _PIECE % unit
-    at = start
-    for extent in file.iter_data(start, end):
-        at = max(at, extent.file_offset - (extent.file_offset - start) % unit)
-        while at < min(extent.end, end):
-            data = file.pread(min(piece_size, end - at), at)
-            if data != _ZEROS[: len(data)]:
-                yield at, data
-            at += piece_size
-
-
-def _split_zeros(data: bytes, unit: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the runs of entries that are not zero."""
-    at = 0
-    while at < len(data):
-        rest = data[at:].lstrip(b"\0")
-        if not rest:
-            return
-        first = (len(data) - len(rest)) // unit * unit
-        at = _zero_unit(data, first, unit)
-        yield first, data[first:at]
-
-
-def _zero_unit(data: bytes, start: int, unit: int) -> int:
-    """Return the offset of the first zero entry from ``start`` on, or the end."""
-    zero = bytes(unit)
-    at = data.find(zero, start)
-    while at >= 0:
-        aligned = at + -(at - start) % unit
-        if data[aligned : aligned + unit] == zero:
-            return aligned
-        at = data.find(zero, aligned)
-    return len(data)
-
-
-def unit_region(layout: Layout[Any], data: Buffer, at: int, base: int, kind: str, label: str) -> Region:
-    """Return the region of the entry at ``at`` of ``data``."""
-    return Region(base + at, layout.size, kind, label, children=field_regions(layout, data, at, base))
-
-
-Describe = Callable[[Any, int, Region], Region]
-
-
-def iter_unit_regions(
-    file: ReadableFile, layout: Layout[Any], kind: str, number_from: int, describe: Describe, start: int = 0
-) -> Iterator[Region]:
-    """Yield the regions of a file of entries from ``start``, where one begins.
-
-    ``describe`` adds words and check marks to each.
-    """
-    size = file.size()
-    at_end = start
-    for at, length, data in iter_runs(file, start, size, layout.size):
-        first = number_from + at // layout.size
-        at_end = at + length
-        if data is None:
-            last = first + length // layout.size - 1
-            yield Region(at, length, "zeros", f"{kind}s {first} to {last}, not written")
-            continue
-        for number in range(length // layout.size):
-            region = unit_region(layout, data, number * layout.size, at, kind, f"{kind} {first + number}")
-            yield describe(layout.decode(data, number * layout.size), first + number, region)
-    if at_end < size:
-        yield Region(at_end, size - at_end, "unknown", "shorter than an entry")
-
-
-def _replace(region: Region, words: str | None, right: bool | None, children: list[Region]) -> Region:
-    return Region(region.offset, region.length, region.kind, region.label, None, words, right, children)
-
-
-def describe_queue_unit(unit: layouts.ConsumeQueueUnit, _number: int, region: Region) -> Region:
-    """Mark fillers, extension addresses and invalid entries."""
-    tags = None
-    if consume_queue.is_ext_address(unit.tags_code):
-        tags = f"extension entry at {consume_queue.ext_offset(unit.tags_code)}"
-    elif time_words(unit.tags_code) and unit.tags_code > 1 << 40:
-        tags = f"delivery time {time_words(unit.tags_code)}"
-    words = "filler: its message is gone" if consume_queue.is_filler(unit) else None
-    children = explain(region.children, tagsCode=(tags, None))
-    return _replace(region, words, consume_queue.is_written(unit), children)
-
-
-def describe_batch_unit(unit: layouts.BatchConsumeQueueUnit, _number: int, region: Region) -> Region:
-    """Add the range of queue offsets; mark the end of a sparse file."""
-    if unit == consume_queue.SPARSE_END:
-        return _replace(region, "end of the file", None, list(region.children))
-    words = f"queue offsets {unit.msg_base_offset} to {unit.msg_base_offset + unit.batch_size - 1}"
-    return _replace(region, words, consume_queue.is_batch_written(unit), list(region.children))
-
-
-def describe_timer_slot(slot: layouts.TimerSlot, _number: int, region: Region) -> Region:
-    """Add the delivery time of a slot."""
-    words = time_words(slot.time * 1000)
-    return _replace(region, words, None, list(region.children))
-
-
-def describe_plain(_unit: Any, _number: int, region: Region) -> Region:
-    """Return the region unchanged."""
-    return region
-
-
-def iter_timer_log_regions(file: ReadableFile, start: int = 0) -> Iterator[Region]:
-    size, at = file.size(), start
-    while at < size:
-        data = file.pread(timer.UNIT_SIZE, at)
-        found = timer.decode_timer_unit(data)
-        if isinstance(found, layouts.TimerLogUnit):
-            region = unit_region(layouts.TIMER_LOG_UNIT, data, 0, at, "unit", f"timer log entry at {at}")
-            words = f"due {time_words(found.write_time + found.delay)}"
-            magic = timer.timer_magic_words(found.magic)
-            yield _replace(region, words, None, explain(region.children, magic=(magic, None)))
-            at += timer.UNIT_SIZE
-            continue
-        yield _timer_rest(data, found, at, size)
-        return
-
-
-def _timer_rest(data: bytes, found: layouts.TimerLogBlank | Nothing | Flaw, at: int, size: int) -> Region:
-    if isinstance(found, layouts.TimerLogBlank):
-        fields = field_regions(layouts.TIMER_LOG_BLANK, data, 0, at)
-        if size - at > timer.BLANK_SIZE:
-            rest = at + timer.BLANK_SIZE
-            fields.append(Region(rest, size - rest, "undefined", "never cleared"))
-        return Region(at, size - at, "blank", "end of the file", children=fields)
-    if isinstance(found, Flaw):
-        return Region(at, size - at, "damage", found.code, words=found.message, right=False)
-    return Region(at, size - at, "zeros", "nothing written")
-
-
-def iter_ext_regions(file: ReadableFile) -> Iterator[Region]:
-    size, at = file.size(), 0
-    data = file.pread(size, 0)
-    while at < size:
-        found = consume_queue.decode_ext_unit(data, at)
-        if isinstance(found, consume_queue.ConsumeQueueExtUnit):
-            fields = field_regions(layouts.CONSUME_QUEUE_EXT_HEAD, data, at, 0)
-            if found.bit_map:
-                bit_map_at = at + found.size - len(found.bit_map)
-                fields.append(Region(bit_map_at, len(found.bit_map), "field", "filterBitMap", found.bit_map.hex()))
-            yield Region(at, found.size, "unit", f"extension entry at {at}", children=fields)
-            at += found.size
-            continue
-        if isinstance(found, Flaw):
-            yield Region(at, size - at, "damage", found.code, words=found.message, right=False)
-        elif found.marked:
-            yield Region(at, size - at, "blank", "end of the file")
-        else:
-            yield Region(at, size - at, "zeros", "nothing written")
-        return
-
-
-def iter_index_regions(file: ReadableFile, hints: Sequence[Geometry] = ()) -> Iterator[Region]:
-    """Yield the regions of an index file: header, slots, entries."""
-    size = file.size()
-    header = read_header(file)
-    if header is None:
-        yield Region(0, size, "damage", "IX-HEAD", words="shorter than a header", right=False)
-        return
-    geometries = find_geometries(file, header, hints)
-    yield _index_header_region(file, geometries)
-    if not geometries:
-        text = "index file has an impossible header or size: no number of slots and entries fits it"
-        if size > index.HEADER_SIZE:
-            yield Region(index.HEADER_SIZE, size - index.HEADER_SIZE, "damage", "IX-HEAD", words=text, right=False)
-        return
-    yield from iter_hash_regions(IndexFile(file, geometries[0], header), index.HEADER_SIZE)
-
-
-def iter_hash_regions(opened: IndexFile, start: int) -> Iterator[Region]:
-    """Yield the regions of slots and entries from the one at ``start`` on."""
-    entries_at = index.entry_offset(opened.geometry.slots, 0)
-    if start < entries_at:
-        yield from _slot_regions(opened, start - (start - index.HEADER_SIZE) % index.SLOT_SIZE)
-    yield from _entry_regions(opened, max(start - (start - entries_at) % index.ENTRY_SIZE, entries_at))
-
-
-def _index_header_region(file: ReadableFile, geometries: Sequence[Geometry]) -> Region:
-    data = file.pread(index.HEADER_SIZE, 0)
-    fields = field_regions(layouts.INDEX_HEADER, data, 0, 0)
-    words = " or ".join(f"{slots} slots, {entries} entries" for slots, entries in geometries[:3])
-    fields = explain(fields, indexCount=(f"{max(fields[-1].value - 1, 0)} entries", None))
-    return Region(0, index.HEADER_SIZE, "header", "index header", words=words or None, children=fields)
-
-
-def _slot_regions(opened: IndexFile, start: int) -> Iterator[Region]:
-    slots = opened.geometry.slots
-    end = index.slot_offset(slots)
-    for at, length, data in iter_runs(opened.file, start, end, index.SLOT_SIZE):
-        first = (at - index.HEADER_SIZE) // index.SLOT_SIZE
-        if data is None:
-            last = first + length // index.SLOT_SIZE - 1
-            yield Region(at, length, "zeros", f"slots {first} to {last}, empty")
-            continue
-        for number, (newest,) in enumerate(layouts.INDEX_SLOT.packer.iter_unpack(data)):
-            right = 0 <= newest < opened.next_index_no
-            place = at + number * index.SLOT_SIZE
-            yield Region(place, index.SLOT_SIZE, "slot", f"slot {first + number}", newest, right=right)
-
-
-def _entry_regions(opened: IndexFile, start: int) -> Iterator[Region]:
-    zero = index.entry_offset(opened.geometry.slots, 0)
-    for at, length, data in iter_runs(opened.file, start, opened.file.size(), index.ENTRY_SIZE):
-        first = (at - zero) // index.ENTRY_SIZE
-        if data is None:
-            last = first + length // index.ENTRY_SIZE - 1
-            yield Region(at, length, "zeros", f"entries {first} to {last}, not written")
-            continue
-        for number in range(length // index.ENTRY_SIZE):
-            yield _index_entry_region(opened, data, number * index.ENTRY_SIZE, at, first + number)
-
-
-def _index_entry_region(opened: IndexFile, data: bytes, at: int, base: int, index_no: int) -> Region:
-    region = unit_region(layouts.INDEX_ENTRY, data, at, base, "entry", f"entry {index_no}")
-    entry = layouts.INDEX_ENTRY.decode(data, at)
-    slot = f"slot {index.slot_of(entry.key_hash, opened.geometry.slots)}" if entry.key_hash >= 0 else None
-    children = explain(
-        region.children,
-        keyHash=(slot, entry.key_hash >= 0),
-        prevIndex=(None, 0 <= entry.prev_index < index_no),
-        timeDiff=(None, entry.time_diff >= 0),
-    )
-    written = index_no < opened.next_index_no
-    words = None if written else "after the last entry that the header counts"
-    return Region(region.offset, region.length, "entry", region.label, words=words, children=children)
