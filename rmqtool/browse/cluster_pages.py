@@ -16,15 +16,16 @@ from rmqtool.api.store import Place, store_of
 from rmqtool.browse.explorer import Explorer
 from rmqtool.browse.message_pages import PLACES, MessagePage, further_rows, iter_found, row_of
 from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Row, Scope, line
+from rmqtool.browse.store_pages import lag_words
 from rmqtool.browse.tree import Node
 from rmqtool.errors import UsageError
-from rmqtool.render.text import count, counted, neutral
+from rmqtool.render.text import counted, neutral
 
 # Messages that one page asks for.
 _AT_ONCE = 500
 _ABOUT = (Column("", 12), Column(""))
 _TOPICS = (Column("topic", 30), Column("queues", 7, is_number=True), Column("messages", 9, is_number=True), Column(""))
-_GROUPS = (Column("group", 18), Column("topic/queue", 24), Column("lag", 8, is_number=True), Column("committed"))
+_GROUPS = (Column("group", 18), Column("topic/queue", 24), Column("committed", 10, is_number=True), Column("lag"))
 _NO_FILES = "this needs the files of a store"
 _HINT = "give the storePathRootDir of a broker"
 
@@ -79,8 +80,8 @@ class ClusterExplorer:
         for row in glance(self.cluster, "groups").rows:
             place = f"{neutral(row['topic'])}/{row['queueId']}"
             link = partial(self.messages, Scope(row["topic"], row["queueId"]), row["committed"])
-            style = "warning" if row["lag"] > 0 else ""
-            cells = (neutral(row["group"]), place, count(row["lag"]), str(row["committed"]))
+            style = "warning" if row["lag"] else ""
+            cells = (neutral(row["group"]), place, str(row["committed"]), lag_words(row))
             yield line(*cells, link=link, style=style, details=(" ".join(cells), "Enter shows what it gets next"))
 
     def messages(self, scope: Scope, offset: int | None = None, **which: Any) -> Page:

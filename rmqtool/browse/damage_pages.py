@@ -16,14 +16,13 @@ from rmqtool.render.text import counted, neutral, size
 
 _ABOUT = (Column("", 12), Column(""))
 _FINDINGS = (Column("severity", 8), Column("code", 10), Column("place", 24), Column("what"))
-# Rows of a record in which a wrong field is looked for.
-_FIELDS = 64
 
 
 class FindingsPage(GrowingPage):
     """The findings of a check. ``shown`` is the row whose bytes were shown last."""
 
     shown = -1
+    is_wide = True
 
     def step(self, by: int) -> Row | None:
         """Return the next or the previous finding with bytes to show, and remember it."""
@@ -99,9 +98,8 @@ def to_finding(explorer: Explorer, finding: Finding) -> Link | None:
         why = explained(finding)
         note = f"{finding.code}: {neutral(finding.message)}"
         page = FilePage(file, explorer.follow, at, note, why)
-        # Of a damaged record, the field that is wrong.
-        wrong = next((row.position for row in page.rows(at, _FIELDS) if row.style == "error"), at)
-        page.first_position = wrong if wrong < at + (finding.length or 1) else at
+        wrong = page.wrong_in(at, at + (finding.length or 1))
+        page.first_position = at if wrong is None else wrong
         return page
 
     return make

@@ -18,16 +18,16 @@ from rmqtool.api.query import find
 from rmqtool.api.store import Store as Named
 from rmqtool.browse.file_pages import FileAt, FilePage, Leaf, chain_page, field_of, file_in, newest_page
 from rmqtool.browse.message_pages import (
-    MESSAGES,
     PLACES,
+    LogPage,
     MessagePage,
-    QueuePage,
     further_rows,
     iter_found,
     row_of,
     story_rows,
 )
 from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Row, Scope, line
+from rmqtool.browse.queue_pages import QueuePage, absent_page, other_queues, stored_queue_page
 from rmqtool.errors import NotFound
 from rmqtool.files.filesystem import Kind
 from rmqtool.formats import layouts, paths
@@ -35,8 +35,7 @@ from rmqtool.formats.message_json import message_json
 from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.log.end import read_record
 from rmqtool.look.dump import iter_references
-from rmqtool.look.stored_queues import StoredQueues
-from rmqtool.render.text import neutral
+from rmqtool.render.text import count, neutral
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store, open_store
 from rmqtool.store.queues import ConsumeQueueFiles
@@ -45,14 +44,11 @@ from rmqtool.store.segments import Segment, SegmentQueue
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+    from rmqtool.store.config_files import Configs
+
 # Directories that are listed when they are shown: each queue has one.
 _LATER = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT)
 MOST_FOUND = 1000
-_QUEUES = (
-    Column("queue", 7, is_number=True),
-    Column("first", 10, is_number=True),
-    Column("next", 10, is_number=True),
-)
 _PLACE = re.compile(r"(.+)/(\d+)@(\d+)", re.DOTALL)
 _TAGS = re.compile(r"[^\s=<>()'\"|]+(\s*\|\|\s*[^\s=<>()'\"|]+)*")
 
@@ -67,7 +63,9 @@ class Explorer:
         # Pages read by the file systems of stores that were open when they were made.
         self._opened = [self.store]
         self._names = self._look()
-        self._others: frozenset[QueueId] | None = None
+        self.others: frozenset[QueueId] | None = None
+        # Read when it is asked for the first time.
+        self.configs: Configs | None = None
 
     def _open(self) -> Store:
         """Open the store; its queues are listed later, unless a database has them or the path is one file."""
@@ -82,7 +80,7 @@ class Explorer:
         """Open the store again if files came or went since."""
         names = self._look()
         if names != self._names:
-            self.store, self._names = self._open(), names
+            self.store, self._names, self.configs = self._open(), names, None
             self._opened.append(self.store)
 
     def _look(self) -> tuple[str, ...]:
@@ -186,70 +184,26 @@ class Explorer:
 
     def queue_page(self, topic: str, queue_id: int, at: int | None = None) -> Page:
         """Return the messages of a queue of any kind."""
-        if self.queue_files(topic, queue_id).segments or not self._has_other_queues():
-            return QueuePage(self, topic, queue_id, at)
-        command = f"rmqtool cat {self.name} -t {quote(topic)} -q {queue_id}"
-        page = GrowingPage(f"{neutral(topic)}/{queue_id}", MESSAGES, partial(self._units, topic, queue_id), command)
-        page.scope, page.first_position = Scope(topic, queue_id), at
-        return page
+        if self.queue_files(topic, queue_id).segments:
+            page = QueuePage(self, topic, queue_id, at)
+            page.said = "" if at is None else page.told(at)
+            return page
+        if queue_id not in self.queue_ids(topic):
+            return absent_page(self, topic, queue_id)
+        return stored_queue_page(self, topic, queue_id, at)
 
     def topic_names(self) -> list[str]:
         """Return the topics that have queues, from the names of directories, and of a database or batch queues."""
         files, names = self.store.filesystem, set[str]()
         if files.is_directory(paths.CONSUME_QUEUE):
             names = {entry.name for entry in files.listdir(paths.CONSUME_QUEUE) if entry.kind is Kind.DIRECTORY}
-        return sorted(names | {queue.topic for queue in self._other_queues()})
+        return sorted(names | {queue.topic for queue in other_queues(self)})
 
     def queue_ids(self, topic: str) -> list[int]:
         """Return the numbers of the queues of a topic."""
         names = self.list_directory(f"{paths.CONSUME_QUEUE}/{topic}")
         found = {int(name) for name in names if name.isdecimal() and name.isascii()}
-        return sorted(found | {queue.queue_id for queue in self._other_queues() if queue.topic == topic})
-
-    def topic_page(self, topic: str) -> Page:
-        """Return the queues of a topic, with their bounds."""
-        rows = []
-        for queue_id in self.queue_ids(topic):
-            queue = self.queue_files(topic, queue_id)
-            bounds = (str(queue.first_offset), str(queue.max_offset)) if queue.segments else ("", "")
-            queue.segments.close()
-            rows.append(line(str(queue_id), *bounds, link=partial(self.queue_page, topic, queue_id)))
-        page = ListPage(neutral(topic), _QUEUES, rows, f"rmqtool info {self.name} queues -t {quote(topic)}")
-        page.scope = Scope(topic)
-        return page
-
-    def _other_queues(self) -> frozenset[QueueId]:
-        """Return the queues that are not simple ones in files; read once, because a database takes a while."""
-        if not self._has_other_queues():
-            return frozenset()
-        if self._others is None:
-            queues = StoredQueues(self.named.reopen)
-            self._others = frozenset(QueueId(*queue) for queue in queues.queues())
-            queues.close()
-        return self._others
-
-    def _has_other_queues(self) -> bool:
-        listing = self.store.listing
-        return (
-            any(True for _ in listing.of_kind(FileKind.BATCH_CONSUME_QUEUE))
-            or paths.CONSUME_QUEUE in listing.databases()
-        )
-
-    def _units(self, topic: str, queue_id: int) -> Iterator[Row]:
-        """Yield the messages of a queue in a database, or of a batch queue."""
-        queues = StoredQueues(self.named.reopen)
-        try:
-            end = queues.max_offset(topic, queue_id)
-            for at, physical_offset, _, _ in queues.units(topic, queue_id, 0, end):
-                message = queues.read(physical_offset)
-                if message is None:
-                    text = f"no message: the entry points to {physical_offset}"
-                    yield line(str(at), "", "", "", text, style="error", details=(text,))
-                else:
-                    fields = message_json(message).fields
-                    yield row_of(fields, self, self.to_message(physical_offset), offset=at)
-        finally:
-            queues.close()
+        return sorted(found | {queue.queue_id for queue in other_queues(self) if queue.topic == topic})
 
     def queue_entry(self, segments: SegmentQueue, queue_offset: int) -> Page:
         """Return the bytes of a queue entry."""
@@ -264,7 +218,8 @@ class Explorer:
         kind, get = file.what.kind, partial(field_of, leaf)
         top = leaf.around[0] if leaf.around else leaf.region
         if top.kind == "record" and kind is FileKind.COMMIT_LOG:
-            return self.to_message((file.what.base_offset or 0) + top.offset)
+            # Of a damaged record, the bytes are all there is.
+            return None if top.right is False else self.to_message((file.what.base_offset or 0) + top.offset)
         if kind is FileKind.DLEDGER_DATA:
             record = next((one for one in leaf.around if one.kind == "record"), None)
             return None if record is None else self.to_message((file.what.base_offset or 0) + record.offset)
@@ -347,13 +302,24 @@ class Explorer:
 
     def _at_offset(self, offset: int, page: Page, *, is_physical: bool) -> Page:
         if isinstance(page, QueuePage) and not is_physical:
-            return QueuePage(self, page.scope.topic or "", page.scope.queue_id or 0, offset)
-        if isinstance(page, FilePage) and not is_physical:
+            return self.queue_page(page.scope.topic or "", page.scope.queue_id or 0, offset)
+        if isinstance(page, FilePage) and not is_physical and offset < page.end:
             return FilePage(page.file, self.follow, offset)
         segment = self.log().find(offset)
+        if isinstance(page, FilePage) and not is_physical and segment is None:
+            text = (
+                f"{neutral(page.title)} has offsets 0 to {page.end - 1}, not {offset}; the log does not have it either"
+            )
+            return ListPage(f"offset {offset}", (Column("not in this file"),), [line(text, details=(text,))], "")
         if segment is None:
             return self.message_at(offset)
-        return FilePage(self.segment_file(segment), self.follow, offset - segment.base_offset)
+        file, at = self.segment_file(segment), offset - segment.base_offset
+        found = LogPage(self, file, at) if isinstance(page, LogPage) else FilePage(file, self.follow, at)
+        if isinstance(page, FilePage) and not is_physical:
+            found.said = (
+                f"{offset} is past the end of that file ({count(page.end)} bytes): this is offset {offset} of the log"
+            )
+        return found
 
     def _at_time(self, text: str, scope: Scope) -> Page:
         which: dict[str, Any] = {} if scope.topic is None else {"topics": scope.topic}

@@ -18,6 +18,7 @@ from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.log.end import read_record
 from rmqtool.look.dump import iter_regions_from
 from rmqtool.look.regions import Region
+from rmqtool.look.suspects import SUSPECT
 from rmqtool.render.text import count, neutral, size, timestamp
 from rmqtool.store.index_files import Geometry, open_index
 from rmqtool.store.open import Store
@@ -67,6 +68,7 @@ class FilePage(Page):
     """The bytes of a file with their names."""
 
     columns = _COLUMNS
+    is_wide = True
 
     def __init__(self, file: FileAt, follow: Follow, at: int = 0, note: str = "", why: Sequence[str] = ()) -> None:
         """Open the page at ``at``; ``why`` says what is wrong with the bytes there."""
@@ -106,6 +108,18 @@ class FilePage(Page):
             reach = max(_REACH, 2 * count * _BYTES)
             return step_back(partial(self._offsets, file), min(position, self.end), count, reach)
 
+    def wrong_in(self, start: int, end: int) -> int | None:
+        """Return the first byte in a span that is known to have changed; else of a wrong body, or a wrong field."""
+        found: dict[str, int] = {}
+        with self.file.filesystem.open_read(self.file.path) as file:
+            for leaf in self._iter_leaves(file, start):
+                if leaf.region.offset >= end:
+                    break
+                if leaf.region.right is False and leaf.region.offset >= start:
+                    kind = leaf.region.label if leaf.region.label in (SUSPECT, "body") else "field"
+                    found.setdefault(kind, leaf.region.offset)
+        return next((found[kind] for kind in (SUSPECT, "body", "field") if kind in found), None)
+
     def _offsets(self, file: ReadableFile, start: int, end: int) -> list[int]:
         found: list[int] = []
         for leaf in self._iter_leaves(file, start):
@@ -141,11 +155,18 @@ class FilePage(Page):
         name = neutral(region.label) if begins else f" +{at - region.offset}"
         mark = _MARKS[region.right] if begins else ""
         shown = data[: _BYTES - 1].hex(" ") + " .." if is_run and region.length > _BYTES else data.hex(" ")
-        style = "error" if region.right is False or region.kind == "damage" else "dim" if is_run else ""
+        style = SUSPECT if region.kind == SUSPECT else "error" if region.right is False else ""
+        style = style or ("error" if region.kind == "damage" else "dim" if is_run else "")
         link = self.follow(self.file, leaf)
         if is_first and leaf.around:
             name = "▸ " + name
-        return Row(at, (str(at), shown, name, f"{mark} {value}".strip()), link, style, (*self.why[:2], *_details(leaf)))
+        details = (*_details(leaf, self._log_base), *self.why[:2])
+        return Row(at, (str(at), shown, name, f"{mark} {value}".strip()), link, style, details)
+
+    @property
+    def _log_base(self) -> int:
+        """The offset in the log of the first byte; 0 if the file is not of the log, or its first one."""
+        return (self.file.what.base_offset or 0) if self.file.what.kind is FileKind.COMMIT_LOG else 0
 
 
 def _is_long(region: Region) -> bool:
@@ -168,14 +189,21 @@ def _leaves(region: Region, around: tuple[Region, ...]) -> Iterator[Leaf]:
             yield Leaf(region, around)
         return
     at, inner = region.offset, (*around, region)
+    previous = None
     for child in region.children:
         if child.offset > at:
-            yield Leaf(Region(at, child.offset - at, region.kind, region.label), inner)
+            name = f"rest of {region.label}" if previous == SUSPECT else region.label
+            yield Leaf(Region(at, child.offset - at, region.kind, name, right=_shared(region)), inner)
         if child.offset >= at:
             yield from _leaves(child, inner)
-            at = child.end
+            at, previous = child.end, child.kind
     if at < region.end:
-        yield Leaf(Region(at, region.end - at, "unknown", f"rest of {region.label}"), inner)
+        yield Leaf(Region(at, region.end - at, "unknown", f"rest of {region.label}", right=_shared(region)), inner)
+
+
+def _shared(region: Region) -> bool | None:
+    """Return the judgement that holds for bytes of a region outside those inside it."""
+    return region.right if region.kind == "field" else None
 
 
 def value_text(region: Region) -> str:
@@ -187,15 +215,29 @@ def value_text(region: Region) -> str:
     return "  ".join(neutral(part) for part in (shown, words) if part)
 
 
-def _details(leaf: Leaf) -> Iterator[str]:
+def _details(leaf: Leaf, log_base: int) -> Iterator[str]:
+    """Yield the lines for a row; ``log_base`` is the offset in the log of the first byte of the file."""
     region = leaf.region
-    outer = " › ".join(neutral(one.label + (f" {one.words}" if one.words else "")) for one in leaf.around)
+    outer = " › ".join(
+        neutral(one.label + (f" {one.words}" if one.words and one.kind == "record" else "")) for one in leaf.around
+    )
     span = f"{region.offset} to {region.end - 1}, {count(region.length)} byte{'' if region.length == 1 else 's'}"
+    if log_base:
+        span += f", log offset {log_base + region.offset}"
     yield f"{neutral(region.label)}: {value_text(region) or 'as shown'}"
     checked = {None: "nothing to compare", True: "✓ checked: right", False: "✗ checked: wrong"}[region.right]
-    yield f"{span}; {checked}"
-    if outer:
-        yield f"in {outer}"
+    checked = "✗ changed" if region.kind == SUSPECT else checked
+    yield f"{span}; {checked}" + (f"; in {outer}" if outer else "")
+    if region.right is False:
+        yield from (text for text in _wrong_words(leaf) if text != f"{region.label}: {region.words}")
+
+
+def _wrong_words(leaf: Leaf) -> Iterator[str]:
+    """Yield what is wrong with the fields of a record, in words."""
+    for region in leaf.around:
+        for child in region.children:
+            if child.right is False and child.words and child.label != "body":
+                yield f"{child.label}: {neutral(child.words)}"
 
 
 def _ascii(data: bytes) -> str:

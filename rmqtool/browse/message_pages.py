@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.browse.file_pages import FileAt
 from rmqtool.browse.page import Column, GrowingPage, Link, Page, Row, Scope, line, step_back
-from rmqtool.formats import layouts
 from rmqtool.formats.codes import sys_flag_words
 from rmqtool.formats.commit_log import Blank, Message, Nothing
-from rmqtool.formats.consume_queue import is_filler
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.message_json import message_json, read_body
 from rmqtool.formats.paths import FileKind
-from rmqtool.log.end import read_record
 from rmqtool.log.walk import Place
 from rmqtool.look.dump import iter_dledger_places_from, iter_places_from
 from rmqtool.render.text import count, counted, hex_lines, neutral, size, timestamp
-from rmqtool.store.queues import ConsumeQueueFiles
 
 if TYPE_CHECKING:
     from rmqtool.browse.explorer import Explorer
@@ -96,69 +92,6 @@ def row_of(fields: Mapping[str, Any], explorer: Viewer, link: Link, *, offset: i
     return Row(offset or 0, cells, link, "", summary_of(fields, explorer))
 
 
-class QueuePage(Page):
-    """The messages of a simple queue by queue offset, each read by its entry."""
-
-    columns = MESSAGES
-
-    def __init__(self, explorer: Explorer, topic: str, queue_id: int, at: int | None = None) -> None:
-        self.explorer, self.scope = explorer, Scope(topic, queue_id)
-        self.title = f"{neutral(topic)}/{queue_id}"
-        self.command = f"rmqtool cat {explorer.name} -t {quote(topic)} -q {queue_id}"
-        self.refresh()
-        self.first_position = self.start if at is None else at
-
-    def refresh(self) -> None:
-        scope = self.scope
-        self.queue: ConsumeQueueFiles = self.explorer.queue_files(scope.topic or "", scope.queue_id or 0)
-        self.start, self.end = self.queue.first_offset, max(self.queue.max_offset, self.queue.first_offset)
-        self.queue.segments.close()
-
-    def note(self) -> str:
-        if self.end == self.start:
-            return f"empty; the next message gets queue offset {self.end}"
-        before = f"; offsets before {self.start} are deleted" if self.start else ""
-        return f"{counted(self.end - self.start, 'entry', 'entries')}, the next one is {self.end}{before}"
-
-    def rows(self, position: int, count: int) -> list[Row]:
-        begin = max(position, self.start)
-        try:
-            units = list(self.queue.iter_units(begin, min(begin + count, self.end)))
-        finally:
-            self.queue.segments.close()
-        return [self._row(at, unit) for at, unit in units]
-
-    def back(self, position: int, count: int) -> int:
-        return max(min(position, self.end) - count, self.start)
-
-    def _row(self, at: int, unit: layouts.ConsumeQueueUnit) -> Row:
-        if is_filler(unit):
-            return Row(at, (str(at), "", "", "", "filler: its message is gone"), self._to_entry(at), "dim")
-        log = self.explorer.log()
-        message = read_record(log, unit.physical_offset)
-        if message is None:
-            where = "before the log" if unit.physical_offset < log.min_offset else "not a valid record"
-            text = f"no message: the entry points to {unit.physical_offset}, {where}"
-            style = "dim" if unit.physical_offset < log.min_offset else "error"
-            return Row(at, (str(at), "", "", "", text), self._to_entry(at), style, (text, "Enter shows the entry"))
-        fields = message_json(message).fields
-        row = row_of(fields, self.explorer, self.explorer.to_message(unit.physical_offset), offset=at)
-        wrong = _disagreement(unit, message, self.scope, at)
-        return row if wrong is None else row._replace(style="error", details=(wrong, *row.details[:2]))
-
-    def _to_entry(self, at: int) -> Link:
-        return lambda: self.explorer.queue_entry(self.queue.segments, at)
-
-
-def _disagreement(unit: layouts.ConsumeQueueUnit, message: Message, scope: Scope, at: int) -> str | None:
-    """Return what an entry and its record do not agree in; light queues and copies have records of other topics."""
-    if unit.size != message.total_size:
-        return f"the entry says {unit.size} bytes, the record has {message.total_size}"
-    if (message.topic, message.queue_id) == scope[:2] and message.queue_offset != at:
-        return f"the record says queue offset {message.queue_offset}"
-    return None
-
-
 class LogPage(Page):
     """The records of one segment in the order of the log, with the damage between them; positions are file offsets."""
 
@@ -176,7 +109,7 @@ class LogPage(Page):
         self.end = 0 if status is None else status.size
 
     def note(self) -> str:
-        return f"records of the log from {self.base}, {size(self.end)}"
+        return f"records of the log from {self.base}; the file ends at {self.base + self.end}"
 
     def rows(self, position: int, count: int) -> list[Row]:
         found: list[Row] = []

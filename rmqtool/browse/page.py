@@ -54,6 +54,10 @@ class Page:
     end = 0
     # Where the cursor is at first.
     first_position: int | None = None
+    # A remark for the last line of the screen, when the page is opened.
+    said = ""
+    # Whether the page needs all of a narrow screen.
+    is_wide = False
 
     def note(self) -> str:
         """Return a line about the page."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
 
 from rmqtool.browse.page import Column, Page, Row, line
 from rmqtool.browse.tree import Node
 from rmqtool.errors import RmqtoolError
-from rmqtool.render.text import cut, display_width, neutral
+from rmqtool.render.text import ELLIPSIS, cut, display_width, neutral
 
 _STYLES = {
     "error": "red",
+    "suspect": "bold red",
     "warning": "yellow",
     "notice": "cyan",
     "good": "green",
@@ -29,6 +29,10 @@ _STYLES = {
 _LEAST = 8
 # Rows that are shown before the place that a page is opened at.
 _BEFORE = 4
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class Pane(Widget, can_focus=True):
@@ -46,11 +50,12 @@ class Pane(Widget, can_focus=True):
     # Lines above the rows.
     heads = 0
 
-    class Moved(Message):
-        """The cursor is on another row."""
-
-    class Opened(Message):
-        """Enter was pressed, or a row was clicked twice."""
+    def __init__(self) -> None:
+        super().__init__()
+        # Called when the cursor is on another row: at once, so that all that changes is painted together.
+        self.moved: Callable[[], None] = _nothing
+        # Called when Enter was pressed, or a row was clicked twice.
+        self.opened: Callable[[], None] = _nothing
 
     @property
     def room(self) -> int:
@@ -75,12 +80,12 @@ class Pane(Widget, can_focus=True):
 
     def action_open(self) -> None:
         """Follow the row under the cursor."""
-        self.post_message(self.Opened())
+        self.opened()
 
     def on_click(self, event: events.Click) -> None:
         """Put the cursor on the row; the second click opens it."""
         if self.point_at(event.y - self.heads):
-            self.post_message(self.Moved())
+            self.moved()
             if event.chain == 2:
                 self.action_open()
 
@@ -123,7 +128,6 @@ class TablePane(Pane):
         # The rows before a place help to understand it.
         self.top = self._back(self.cursor, min(_BEFORE, self.room // 2)) if top is None else top
         self.look()
-        self.post_message(self.Moved())
 
     def look(self) -> None:
         """Read the rows of the screen again."""
@@ -134,6 +138,14 @@ class TablePane(Pane):
         if self.seen and self.cursor > self.seen[-1].position:
             self.cursor = self.seen[-1].position
         self.refresh()
+
+    def look_again(self) -> bool:
+        """Read the rows again if they have changed; return whether they have."""
+        again = self._rows(self.top, self.room)
+        if [row._replace(link=None) for row in again] == [row._replace(link=None) for row in self.seen]:
+            return False
+        self.look()
+        return True
 
     def _rows(self, position: int, count: int) -> list[Row]:
         """Return rows of the page; what cannot be read is a row, too."""
@@ -207,7 +219,7 @@ class TablePane(Pane):
 
     def _moved(self) -> None:
         self.refresh()
-        self.post_message(self.Moved())
+        self.moved()
 
     def on_resize(self) -> None:
         """Read as many rows as now fit."""
@@ -225,9 +237,21 @@ class TablePane(Pane):
         titles = [column.title for column in self.page.columns]
         yield self._styled(table_line(self.page.columns, widths, titles), "dim", is_current=False)
         number = self._number()
-        for place, row in enumerate(self.seen[: self.room]):
-            text = table_line(self.page.columns, widths, row.cells)
+        shown = self.seen[: self.room]
+        texts = [table_line(self.page.columns, widths, row.cells) for row in shown]
+        if len(set(texts)) < len(texts):
+            texts = self._told_apart(widths, shown, texts)
+        for place, (row, text) in enumerate(zip(shown, texts, strict=True)):
             yield self._styled(text, row.style, is_current=place == number)
+
+    def _told_apart(self, widths: Sequence[int], rows: Sequence[Row], texts: list[str]) -> list[str]:
+        """Return the lines of rows, those that were cut alike with other parts of their cells."""
+        for alike in groups_of(texts):
+            columns = zip(*(rows[number].cells for number in alike), strict=False)
+            cells = [tell_apart(column, width) for column, width in zip(columns, widths, strict=False)]
+            for number, shown in zip(alike, zip(*cells, strict=True), strict=True):
+                texts[number] = table_line(self.page.columns, widths, shown)
+        return texts
 
 
 def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
@@ -262,6 +286,36 @@ def table_line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence
     return " ".join(shown)
 
 
+def groups_of(texts: Sequence[str]) -> list[list[int]]:
+    """Return the numbers of the texts that are equal, for each text that is there more than once."""
+    numbers: dict[str, list[int]] = {}
+    for number, text in enumerate(texts):
+        numbers.setdefault(text, []).append(number)
+    return [alike for alike in numbers.values() if len(alike) > 1]
+
+
+def tell_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Return texts in ``width`` cells: the same ones for equal texts, and others for different ones.
+
+    Texts that would be cut alike are shown from before their first difference on; if that is not enough, with a number.
+    """
+    if len(set(texts)) == 1:
+        return [cut(text, width, middle=True) for text in texts]
+    common = next(
+        (at for at, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), min(map(len, texts))
+    )
+    begin = max(common - width // 3, 0)
+    head = ELLIPSIS if begin else ""
+    shown = [cut(head + text[begin:], width) for text in texts]
+    order = list(dict.fromkeys(texts))
+    for alike in groups_of(shown):
+        if len({texts[number] for number in alike}) > 1:
+            for number in alike:
+                mark = f"{ELLIPSIS}{order.index(texts[number]) + 1}"
+                shown[number] = cut(shown[number], max(width - len(mark), 0)) + mark
+    return shown
+
+
 class TreePane(Pane):
     """The tree of a store."""
 
@@ -286,7 +340,7 @@ class TreePane(Pane):
         self.number = max(min(number, len(self.nodes) - 1), 0)
         self.top = max(min(self.top, self.number), self.number - self.room + 1)
         self.refresh()
-        self.post_message(self.Moved())
+        self.moved()
 
     def action_move(self, by: int) -> None:
         self._go(self.number + by)
@@ -335,12 +389,20 @@ class TreePane(Pane):
         self.refresh()
 
     def render(self) -> Content:
-        lines = []
-        for place in range(self.top, min(self.top + self.room, len(self.nodes))):
+        places = range(self.top, min(self.top + self.room, len(self.nodes)))
+        marks, labels = [], []
+        for place in places:
             node = self.nodes[place]
             mark = "  " if node.make is None else "▾ " if node.is_open else "▸ "
-            text = cut(
-                "  " * max(node.depth - 1, 0) + (mark if node.depth else "") + node.label, self.size.width, middle=True
-            )
-            lines.append(self._styled(text, "" if node.depth else "title", is_current=place == self.number))
+            marks.append("  " * max(node.depth - 1, 0) + (mark if node.depth else ""))
+            labels.append(cut(node.label, self.size.width - len(marks[-1]), middle=True))
+        for alike in groups_of(labels):
+            room = self.size.width - max(len(marks[number]) for number in alike)
+            others = tell_apart([self.nodes[self.top + number].label for number in alike], room)
+            for number, label in zip(alike, others, strict=True):
+                labels[number] = label
+        lines = [
+            self._styled(mark + label, "" if self.nodes[place].depth else "title", is_current=place == self.number)
+            for place, mark, label in zip(places, marks, labels, strict=True)
+        ]
         return Content("\n").join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from typing import ClassVar
@@ -22,13 +23,13 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.render.text import cut, display_width, neutral, wrapped
 
 # Not wider than 80 cells. Tab goes to the tree or to the list, the one without the focus.
-_KEYS = "⏎ open  ⌫ back  Tab {}  / find  : go to  f filter  d damage  y copy  ? help  q"
+_KEYS = "⏎ open ⌫ back Tab {}  / find : go  f filter  d damage  y copy  ? help  q quit"
 _HELP = (
     ("Enter", "follow: queue entry → record → its entries → index chain → next hit; half message → its decision"),
     ("Backspace", "back to the page before"),
     ("Tab", "from the tree to the table and back; in the tree ← and → close and open"),
     ("/ TEXT", "search: a key, an id, TOPIC/QUEUE@N; if nothing has it, the text of bodies"),
-    (": PLACE", "go to an offset (of this queue or file), @N of the log, TOPIC/QUEUE@N, or a time: 2026-08-23T15:00"),
+    (": PLACE", "go to an offset of this queue or file; @N of the log; TOPIC/QUEUE@N; a time: 2026-08-23T15:00"),
     ("f EXPR", "filter this topic or queue: a tag, a || b, or SQL92: amount > 10 AND region = 'EU'"),
     ("d  D", "damage: check this topic, or the store; then the next and the previous finding"),
     ("y", "copy the command that prints what is shown"),
@@ -38,9 +39,13 @@ _HELP = (
 )
 _FOLLOWED_EVERY = 1.0
 _DRAWN_EVERY = 0.1
+# Seconds after the first screen until the modules of a check are loaded: seven eighths of the time of a small check.
+_LOADED_AFTER = 0.5
 # Seconds after which a thread that reads a page lets the keys act.
 _SWITCH_EVERY = 0.0005
 _DETAIL_LINES = 4
+# Narrower screens show the tree or a wide page, not both.
+_BOTH_FIT = 100
 
 
 class Browser(App[None]):
@@ -80,9 +85,11 @@ class Browser(App[None]):
         else:
             root, first = store_tree(explorer), first_page(explorer)
         self.tree_pane, self.table = TreePane(root), TablePane(first)
+        self.tree_pane.moved = self.table.moved = self._moved
+        self.tree_pane.opened = self.table.opened = self._opened
         self.past: list[tuple[Page, int, int]] = []
         self.findings: FindingsPage | None = None
-        self.asked = ""
+        self.asked = self.told = ""
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
@@ -100,6 +107,8 @@ class Browser(App[None]):
         self.set_interval(_DRAWN_EVERY, self._draw_growth)
         self.set_interval(_FOLLOWED_EVERY, self._follow)
         self._describe()
+        if not isinstance(self.explorer, ClusterExplorer):
+            self.set_timer(_LOADED_AFTER, threading.Thread(target=_load_checks, daemon=True).start)
 
     # Pages.
 
@@ -123,11 +132,21 @@ class Browser(App[None]):
 
     def _show(self, page: Page) -> None:
         self._begin(page)
+        self.told = ""
         if isinstance(page, FindingsPage):
             self.findings = page
         self.table.show(page)
         self.screen.set_focus(self.table)
+        self._give_room()
+        self._show_keys()
         self._describe()
+        if page.said:
+            self._tell(page.said)
+
+    def _give_room(self) -> None:
+        """Hide the tree while a wide page has the focus of a narrow screen."""
+        both = self.size.width >= _BOTH_FIT or not self.table.page.is_wide
+        self.tree_pane.display = both or self.screen.focused is self.tree_pane
 
     def _begin(self, page: Page) -> None:
         """Read in a thread what a page does not show at once."""
@@ -157,8 +176,8 @@ class Browser(App[None]):
             return
         if page.end != end and at_end:
             self.table.action_edge(1)
-        else:
-            self.table.look()
+        elif not self.table.look_again() and page.end == end:
+            return
         self._describe()
 
     def _describe(self) -> None:
@@ -166,18 +185,25 @@ class Browser(App[None]):
         width, note = max(self.size.width, 1), page.note()
         room = max(width - display_width(note) - 3, width // 2)
         title = cut(f"{cut(neutral(page.title), room, middle=True)}   {note}", width)
-        self.query_one("#title", Static).update(Content(title))
+        self._write("#title", title)
         details = [] if row is None else [*row.details] or [f"{row.cells[0]}  {' '.join(row.cells[1:])}".strip()]
         shown = [part for text in details for part in wrapped(text, width, ("", "  "))]
-        self.query_one("#details", Static).update(Content("\n".join(shown[:_DETAIL_LINES])))
+        self._write("#details", "\n".join(shown[:_DETAIL_LINES]))
+
+    def _write(self, where: str, text: str) -> None:
+        """Set the text of a line, which keeps its size: nothing is laid out again."""
+        self.query_one(where, Static).update(Content(text), layout=False)
 
     def _tell(self, text: str) -> None:
-        """Show a text in place of the keys, until the next key."""
-        self.query_one("#keys", Static).update(Content(neutral(text)))
+        """Show a text in place of the keys, until the cursor moves."""
+        self.told = text
+        self._write("#keys", cut(neutral(text), max(self.size.width, 1)))
 
     def _show_keys(self) -> None:
+        if self.told:
+            return
         other = "list" if self.screen.focused is self.tree_pane else "tree"
-        self.query_one("#keys", Static).update(Content(_KEYS.format(other)))
+        self._write("#keys", _KEYS.format(other))
 
     # Keys.
 
@@ -185,18 +211,21 @@ class Browser(App[None]):
         """Tell where Tab goes now."""
         self._show_keys()
 
-    def on_pane_moved(self) -> None:
+    def _moved(self) -> None:
         """Describe the row under the cursor."""
+        self.told = ""
         self._show_keys()
         self._describe()
 
-    def on_pane_opened(self) -> None:
+    def _opened(self) -> None:
         """Follow the node or the row under the cursor."""
-        if self.tree_pane.has_focus:
+        if self.screen.focused is self.tree_pane:
             self.open_link(self.tree_pane.current.page)
             return
         row = self.table.current
-        if row is not None and row.link is not None:
+        if row is not None and row.link is None:
+            self._tell("Enter opens nothing here" + (": d shows the damage" * (row.style in ("error", "suspect"))))
+        elif row is not None and row.link is not None:
             if isinstance(self.table.page, FindingsPage):
                 self.table.page.shown = row.position
             self.open_link(row.link)
@@ -206,12 +235,21 @@ class Browser(App[None]):
         if self.past:
             self.table.page.close()
             page, top, cursor = self.past.pop()
+            self.told = ""
+            self._show_keys()
             self.table.show(page, top, cursor)
+            self._give_room()
             self._describe()
 
     def action_other_pane(self) -> None:
         """Go from the tree to the table, or back."""
-        self.screen.set_focus(self.table if self.tree_pane.has_focus else self.tree_pane)
+        other = self.table if self.screen.focused is self.tree_pane else self.tree_pane
+        # A hidden pane cannot have the focus.
+        self.tree_pane.display = True
+        self.screen.set_focus(other)
+        self._give_room()
+        self.told = ""
+        self._show_keys()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leave keys that are typed into the prompt to the prompt. The keys that open it act before others are read."""
@@ -282,6 +320,11 @@ class Browser(App[None]):
         self.open_link(
             lambda: ListPage("keys", (Column("key", 12), Column("what it does")), rows, "rmqtool man browse")
         )
+
+
+def _load_checks() -> None:
+    """Load what a check needs, while nothing is asked."""
+    importlib.import_module("rmqtool.checks.check")
 
 
 def browse(explorer: Explorable) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 from shlex import quote
@@ -24,8 +24,8 @@ from rmqtool.formats.paths import FileKind
 from rmqtool.formats.property_names import REAL_TOPIC
 from rmqtool.look.history import HALF_TOPICS, decided_by, decided_offset
 from rmqtool.look.place_search import iter_messages_since
-from rmqtool.look.regions import iter_runs
 from rmqtool.look.stat_reports import iter_delays
+from rmqtool.look.unit_regions import iter_runs
 from rmqtool.render.text import count, counted, neutral, size, timestamp
 
 _ABOUT = (Column("", 12), Column("", 0))
@@ -34,7 +34,7 @@ _GROUPS = (
     Column("topic/queue", 20),
     Column("committed", 10, is_number=True),
     Column("end", 10, is_number=True),
-    Column("lag", 8, is_number=True),
+    Column("lag"),
 )
 _DELAYED = (Column("due", 19), Column("by", 8), Column("for", 18), Column("keys", 12), Column("body"))
 _HALVES = (Column("stored", 14), Column("state", 9), Column("for", 18), Column("keys", 12), Column("body"))
@@ -50,7 +50,7 @@ def first_page(explorer: Explorer) -> Page:
         line("store", neutral(store.root), style="title"),
         line("version", f"{store.version.value} ({neutral(store.version_reason)})"),
         line("lock", "held: a broker may be writing" if store.is_live else "free"),
-        line("log", f"{counted(len(log), 'file')}, offsets {log.min_offset} to {log.end_offset}"),
+        line("log", f"{counted(len(log), 'file')} with room for offsets {log.min_offset} to {log.end_offset}"),
         line("index", counted(sum(1 for _ in store.listing.of_kind(FileKind.INDEX)), "file")),
         line("at a glance", "ends, groups, problems: Enter", link=partial(overview_page, explorer)),
         line("", "d checks the store; ? shows the keys", style="dim"),
@@ -72,8 +72,11 @@ def _overview(explorer: Explorer) -> Iterator[Row]:
     yield line(
         "broker", f"{shown['broker'].get('host', 'unknown')}, lock {shown['lock']}" + (", abort file" * shown["abort"])
     )
+    yield line("log", f"{counted(log['files'], 'file')} of {size(log['fileSize'])}, from {log['minOffset']} on")
+    yield line("", f"end of messages: {log['maxOffset']} (the next one is stored there)")
+    ends = explorer.log().end_offset
     yield line(
-        "log", f"{counted(log['files'], 'file')} of {size(log['fileSize'])}, {log['minOffset']} to {log['maxOffset']}"
+        "", f"end of files: {ends}" + (f" ({size(ends - log['maxOffset'])} not written)" * (ends > log["maxOffset"]))
     )
     for name, key in (("first stored", "firstStoreTimestamp"), ("last stored", "lastStoreTimestamp")):
         if key in log:
@@ -101,14 +104,21 @@ def groups_page(explorer: Explorer) -> GrowingPage:
 def _groups(explorer: Explorer) -> Iterator[Row]:
     for row in glance(explorer.named, "groups").rows:
         place = f"{neutral(row['topic'])}/{row['queueId']}"
-        at = row["committed"]
-        cells = (neutral(row["group"]), place, str(at), str(row["maxOffset"]), count(row["lag"]))
-        details = (
-            f"group {neutral(row['group'])} goes on at {place}@{at}",
-            f"{counted(row['lag'], 'message')} to consume",
-        )
+        at, end, words = row["committed"], row["maxOffset"], lag_words(row)
+        cells = (neutral(row["group"]), place, str(at), "-" if end is None else str(end), words)
+        about = words if row["lag"] < 0 or end is None else f"{counted(row['lag'], 'message')} to consume"
+        details = (f"group {neutral(row['group'])} goes on at {place}@{at}", about)
         link = partial(explorer.queue_page, row["topic"], row["queueId"], at)
-        yield line(*cells, link=link, style="warning" if row["lag"] > 0 else "", details=details)
+        yield line(*cells, link=link, style="warning" if row["lag"] else "", details=details)
+
+
+def lag_words(row: Mapping[str, Any]) -> str:
+    """Return the lag of a group in a queue, in words where it is not a number of messages."""
+    if row.get("committed") is None or row["committed"] < 0:
+        return "no committed offset"
+    if row["maxOffset"] is None:
+        return "the queue is not there"
+    return count(row["lag"]) if row["lag"] >= 0 else f"{count(-row['lag'])} past the end of the queue"
 
 
 def delayed_page(explorer: Explorer) -> GrowingPage:

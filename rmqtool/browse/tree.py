@@ -10,6 +10,7 @@ from rmqtool.browse.damage_pages import findings_page
 from rmqtool.browse.explorer import Explorer
 from rmqtool.browse.message_pages import LogPage
 from rmqtool.browse.page import Column, Link, ListPage, Page, Scope, line
+from rmqtool.browse.queue_pages import configured_ids, topic_page
 from rmqtool.browse.store_pages import (
     delayed_page,
     first_page,
@@ -135,9 +136,9 @@ def _topics(explorer: Explorer) -> Page:
 
 def _topic_page(explorer: Explorer, topic: str) -> Page:
     ids = explorer.queue_ids(topic)
-    if len(ids) == 1:
+    if len(ids) == 1 and not set(configured_ids(explorer, topic)) - {ids[0]}:
         return explorer.queue_page(topic, ids[0])
-    return explorer.topic_page(topic)
+    return topic_page(explorer, topic)
 
 
 def _file_node(explorer: Explorer, path: str) -> Node:

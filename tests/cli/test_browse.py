@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 
 from rmqtool.api.produce import put
 from rmqtool.browse.page import GrowingPage, Scope
+from rmqtool.browse.panes import tell_apart
+from rmqtool.browse.store_pages import lag_words
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.support.browsed import Typist, at_screen, explorer_at, make_shop, masked, shorten_queue, spoil_body
@@ -61,7 +65,7 @@ def test_the_line_of_keys_fits_and_tells_where_tab_goes(shop):
         at_screen(shop, play)
     assert lines["tree"] == lines["tree again"]
     assert lines["tree"].replace("Tab list", "Tab tree") == lines["list"]
-    assert lines["list"].endswith("? help  q")
+    assert lines["list"].endswith("? help  q quit")
 
 
 def test_order_4711_is_found_with_its_story(shop):
@@ -107,8 +111,9 @@ def test_the_damaged_bytes_of_a_record_are_named(spoiled):
 
     screen = seen("damaged", spoiled, play)
     assert "CL-CRC" in screen
-    assert "bodyCRC" in screen
-    assert "✗" in screen
+    assert "suspect        ✗ was 72 'r', if nothing else changed"[:45] in screen
+    assert "bodyCRC: the body gives" in screen
+    assert "a checksum does not tell which" in screen
 
 
 def test_delayed_messages_have_their_time(shop):
@@ -119,6 +124,97 @@ def test_delayed_messages_have_their_time(shop):
     assert "level 16" in screen
     assert "rate order-4702" in screen
     assert "due 20" in screen
+
+
+def test_a_place_outside_of_a_queue_or_a_file_is_told(shop):
+    lasts, titles = [], []
+
+    async def play(typist):
+        for place in ("Orders/2@99", "@3095", "99999", "Orders/7@0", "Nothing/0@1"):
+            await typist.keys("colon")
+            await typist.text(place)
+            lasts.append(typist.screen().rstrip("\n").splitlines()[-1].rstrip())
+            titles.append(typist.app.table.page.title)
+
+    at_screen(shop, play)
+    assert lasts[0] == "queue offset 99 is past the end: the last entry is 49"
+    assert titles[1:3] == ["commitlog/00000000000000000000", "offset 99999"]
+    assert titles[3:] == ["Orders/7", "Nothing/0"]
+
+
+def test_an_offset_past_the_end_of_a_file_is_one_of_the_log(tmp_path):
+    root = make_shop(tmp_path / "store", 300)
+    seen_on = []
+
+    async def play(typist):
+        for place in ("@100", "70000"):
+            await typist.keys("colon")
+            await typist.text(place)
+        page = typist.app.table.page
+        seen_on.append((page.title, page.first_position, page.said))
+
+    at_screen(root, play)
+    title, position, said = seen_on[0]
+    assert (title, position) == (f"commitlog/{65536:020}", 70000 - 65536)
+    assert said == "70000 is past the end of that file (65,536 bytes): this is offset 70000 of the log"
+
+
+def test_a_missing_queue_is_named(tmp_path):
+    root = make_shop(tmp_path / "store", 40)
+    shutil.rmtree(root / "consumequeue/Orders/1")
+    screens = []
+
+    async def play(typist):
+        await tree_to(typist, "topics")
+        await tree_to(typist, "Orders")
+        screens.append(typist.screen())
+        await typist.keys("colon")
+        await typist.text("Orders/1@0")
+
+    screen = at_screen(root, play)
+    assert "3 queues, 1 more without files" in screens[0]
+    assert re.search(r" 1 +no files: no message came yet", screens[0])
+    assert "Orders has no queue 1: no files" in screen
+    assert "group shipping committed 5 of it: it had messages" in screen
+
+
+def test_a_lag_that_is_no_number_of_messages_is_said_in_words():
+    row = {"committed": 78, "maxOffset": 50, "lag": -28}
+    assert lag_words(row) == "28 past the end of the queue"
+    assert lag_words({**row, "maxOffset": None, "lag": -78}) == "the queue is not there"
+    assert lag_words({**row, "committed": -1}) == "no committed offset"
+    assert lag_words({**row, "committed": 10, "lag": 4000}) == "4,000"
+
+
+def test_names_that_are_cut_never_look_alike():
+    names = [f"orders-of-the-{part}-warehouse-in-the-north" for part in ("first", "second", "third")]
+    for width in range(8, 40):
+        shown = tell_apart(names, width)
+        assert len(set(shown)) == len(names), shown
+        assert all(len(name) <= width for name in shown)
+    assert len(set(tell_apart(["x" * 50, "x" * 51, "x" * 50], 10))) == 2
+
+
+def test_rows_of_the_tree_never_look_alike(tmp_path):
+    root = make_shop(tmp_path / "store", 5)
+    for part in ("first", "second", "third"):
+        queue = root / "consumequeue" / f"a-topic-of-the-{part}-warehouse-in-the-north" / "0"
+        queue.mkdir(parents=True)
+        (queue / f"{0:020}").write_bytes(bytes(2000))
+    trees = []
+
+    async def play(typist):
+        await tree_to(typist, "topics")
+        for _ in range(2):
+            trees.append(
+                [text[:19].strip() for text in typist.screen().splitlines() if "a-topic" in text or "…" in text]
+            )
+            await typist.keys("tab")
+
+    at_screen(root, play)
+    for names in trees:
+        assert len(names) >= 3
+        assert len(set(names)) == len(names)
 
 
 def test_enter_follows_and_backspace_returns(shop):

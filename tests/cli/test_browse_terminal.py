@@ -81,7 +81,7 @@ def test_five_questions_are_answered_in_a_terminal(terminal):
     terminal.sees("3 messages are missing", "repair")
     # Which bytes are damaged in this record?
     terminal.keys("Up", "Enter")
-    terminal.sees("CL-CRC", "bodyCRC", "✗", "the record says")
+    terminal.sees("CL-CRC", "✗ was 72 'r', if nothing else", "bytes 1453 to 1477 changed", "does not tell which")
     # What is delayed until when?
     terminal.keys("Tab", "Home")
     for _ in range(5):

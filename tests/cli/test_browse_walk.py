@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.browse.file_pages import FilePage
-from rmqtool.browse.message_pages import LogPage, QueuePage
+from rmqtool.browse.message_pages import LogPage
 from rmqtool.browse.page import GrowingPage
+from rmqtool.browse.queue_pages import QueuePage
 from rmqtool.browse.tree import store_tree
 from rmqtool.formats import layouts
 from rmqtool.log.end import first_record
