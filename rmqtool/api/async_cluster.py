@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from rmqtool.api.cluster import CONNECTING, Connecting, Opening
-from rmqtool.api.outgoing import Check, answer_checks, message_of, state_of
+from rmqtool.api.outgoing import Check, Reply, answer_checks, answer_request, ask, message_of, state_of
 from rmqtool.api.wanted import WHERE, Where, Which, require_known, wanted_of
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
-    from rmqtool.api.consumer import AsyncConsumer, ConsumerSettings
+    from rmqtool.api.consumer import AsyncConsumer
+    from rmqtool.api.consumer_settings import ConsumerSettings
     from rmqtool.api.shapes import Answer, ClusterInfo, Group, Message, Topic
     from rmqtool.api.topic import Settings as TopicSettings
     from rmqtool.client.cluster import Cluster as Connections
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rmqtool.client.heartbeats import Heartbeats
     from rmqtool.client.producer import Producer as Sends
     from rmqtool.client.producer import SendResult
+    from rmqtool.client.request_reply import Requests
 
 
 class AsyncCluster(Opening):
@@ -29,6 +31,7 @@ class AsyncCluster(Opening):
         self._connections: Connections | None = None
         self.checks: Checks | None = None
         self.heartbeats: Heartbeats | None = None
+        self.requests: Requests | None = None
 
     def __repr__(self) -> str:
         return f"<AsyncCluster {self.address}>"
@@ -206,6 +209,17 @@ class AsyncProducer:
         half = await send_half(self.sends, connections, message_of(topic, body, **message))
         await end(connections, half, state_of(await work(half.result)))
         return half.result
+
+    async def request(self, topic: str, body: bytes | str, *, timeout: float = 3.0, **message: Any) -> Reply:
+        """Send a message and return the reply of the consumer that gets it; the parts are those of ``send``.
+
+        Raises NoReply after ``timeout`` seconds without a reply. The consumer calls ``reply`` with the message.
+        """
+        return await ask(self._cluster, self.sends, message_of(topic, body, **message), timeout)
+
+    async def reply(self, request: Message, body: bytes | str, **message: Any) -> SendResult:
+        """Reply to a message that ``request`` of another client sent: that client gets ``body``, if it still waits."""
+        return await answer_request(self.sends, request, body, **message)
 
     async def flush(self) -> None:
         """Wait until every send that was begun has ended."""

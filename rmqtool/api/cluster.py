@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 
-from rmqtool.api.outgoing import Check, answer_checks, message_of, state_of
+from rmqtool.api.outgoing import Check, Reply, answer_checks, answer_request, ask, message_of, state_of
 from rmqtool.api.wanted import Where, Which, require_known
 from rmqtool.errors import UsageError
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-    from rmqtool.api.consumer import Consumer, ConsumerSettings
+    from rmqtool.api.consumer import Consumer
+    from rmqtool.api.consumer_settings import ConsumerSettings
     from rmqtool.api.shapes import Answer, ClusterInfo, Exported, Group, Message, Topic
     from rmqtool.api.topic import Settings as TopicSettings
     from rmqtool.client.address import Credentials
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rmqtool.client.heartbeats import Heartbeats
     from rmqtool.client.producer import Producer as AsyncProducer
     from rmqtool.client.producer import SendResult
+    from rmqtool.client.request_reply import Requests
 
 Result = TypeVar("Result")
 # An access key and a secret key, or a file that has them.
@@ -105,6 +107,7 @@ class Cluster(Opening):
         self._connections: Connections | None = None
         self.checks: Checks | None = None
         self.heartbeats: Heartbeats | None = None
+        self.requests: Requests | None = None
         # Whether it is open until ``close``, and whether that was.
         self.is_kept = self._is_closed = False
 
@@ -156,7 +159,7 @@ class Cluster(Opening):
             if self._connections is not None:
                 self._face.run(self._connections.close())
             self._face.close()
-        self._face = self._connections = self.checks = self.heartbeats = None
+        self._face = self._connections = self.checks = self.heartbeats = self.requests = None
         self._is_closed = self.is_kept
 
     # Questions.
@@ -323,6 +326,17 @@ class Producer:
         half = self._cluster.run(send_half(self.sends, connections, message_of(topic, body, **message)))
         self._cluster.run(end(connections, half, state_of(work(half.result))))
         return half.result
+
+    def request(self, topic: str, body: bytes | str, *, timeout: float = 3.0, **message: Any) -> Reply:
+        """Send a message and return the reply of the consumer that gets it; the parts are those of ``send``.
+
+        Raises NoReply after ``timeout`` seconds without a reply. The consumer calls ``reply`` with the message.
+        """
+        return self._cluster.run(ask(self._cluster, self.sends, message_of(topic, body, **message), timeout))
+
+    def reply(self, request: Message, body: bytes | str, **message: Any) -> SendResult:
+        """Reply to a message that ``request`` of another client sent: that client gets ``body``, if it still waits."""
+        return self._cluster.run(answer_request(self.sends, request, body, **message))
 
     def flush(self) -> None:
         """Wait until every send that was begun has ended."""

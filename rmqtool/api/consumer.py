@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
+from rmqtool.api.consumer_settings import ConsumerSettings, Kept, asked_of, strategy_of
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
     import asyncio
 
     from rmqtool.api.shapes import Message
-    from rmqtool.broker.consumer.group import Asked
-    from rmqtool.broker.consumer.rebalance import Strategy
     from rmqtool.broker.consumer.windows import Delivered
     from rmqtool.client.cluster import Cluster as Connections
     from rmqtool.client.face import Face
     from rmqtool.client.member import Member, Membership
+    from rmqtool.client.producer import Producer as Sends
+    from rmqtool.client.producer import SendResult
 
 # Consumes a message; a coroutine is awaited. False, or an exception, means that it failed.
 Handler = Callable[["Message"], object]
@@ -34,24 +34,6 @@ _LOG: Final = logging.getLogger("rmqtool.consumer")
 _LOOK: Final = 0.2
 _BATCH: Final = 32
 _CONCURRENCY: Final = 20
-
-
-class ConsumerSettings(TypedDict, total=False):
-    """How a consumer consumes.
-
-    ``tags`` ("A || B") or ``where`` (SQL) select messages. ``start`` is where a new group begins: "first", "last" (the
-    default), or a time. ``orderly`` takes each queue strictly in order. ``strategy`` shares out the queues: "average",
-    "circle", "hash", or an object with ``allocate``; all members of a group need the same. ``prefetch`` is how many
-    messages of a queue are kept here at most. ``timeout`` (s) ends an iteration if no message comes in that time.
-    """
-
-    tags: str | None
-    where: str | None
-    start: str | None
-    orderly: bool
-    strategy: str | Strategy
-    prefetch: int
-    timeout: float | None
 
 
 class AsyncConsumer:
@@ -73,10 +55,13 @@ class AsyncConsumer:
         require_known("consumer", settings, tuple(ConsumerSettings.__annotations__))
         self._open = open_connections
         self._settings = settings
-        self._asked = _asked(topics, group, settings)
-        self._strategy = _strategy(settings.get("strategy", "average"))
+        self._asked = asked_of(topics, group, settings)
+        self._strategy = strategy_of(settings.get("strategy", "average"))
+        self._own_offsets: Kept | None = None
         self._connections: Connections | None = None
         self._member: Member | None = None
+        # For replies.
+        self._sends: Sends | None = None
         # Messages that are out, by the identity of the object that was given.
         self._out: dict[int, tuple[Delivered, Message]] = {}
         self._is_stopped = False
@@ -100,6 +85,8 @@ class AsyncConsumer:
         self._connections = connections = self._open()
         try:
             membership, _ = await membership_of(connections, self._asked, follows=True)
+            if self._asked.broadcasting:
+                self._own_offsets = Kept(self._settings.get("offsets"), self._asked)
             self._member = member = Member(connections, self._adjusted(membership))
             await member.join()
         except BaseException:
@@ -111,7 +98,10 @@ class AsyncConsumer:
         prefetch = self._settings.get("prefetch")
         if prefetch is not None:
             how = replace(how, thresholds=replace(how.thresholds, count=prefetch))
-        return replace(membership, how=how, strategy=self._strategy)
+        own = self._own_offsets
+        if own is not None:
+            how = replace(how, send_back=None)
+        return replace(membership, how=how, strategy=self._strategy, own_offsets=None if own is None else own.offsets)
 
     def _was_sent_back(self, delivered: Delivered) -> bool:
         return self._joined.was_sent_back(delivered)
@@ -125,12 +115,15 @@ class AsyncConsumer:
     async def close(self) -> None:
         """Commit, leave the group and close the connections."""
         member, self._member = self._member, None
-        connections, self._connections = self._connections, None
+        connections, self._connections, self._sends = self._connections, None, None
         self._out.clear()
         if member is not None:
             await member.close()
         if connections is not None:
             await connections.close()
+        own, self._own_offsets = self._own_offsets, None
+        if own is not None:
+            own.close()
 
     # Messages.
 
@@ -189,6 +182,17 @@ class AsyncConsumer:
         if delivered is None:
             raise UsageError("this message is not out", hint="retry what the last iteration or poll gave")
         await self._joined.finish(delivered, is_ok=False)
+
+    async def reply(self, message: Message, body: bytes | str, **more: Any) -> SendResult:
+        """Reply to a message that ``request`` of a producer sent: its client gets ``body``, if it still waits."""
+        from rmqtool.api.outgoing import answer_request
+        from rmqtool.client.producer import Producer
+
+        if self._connections is None:
+            raise UsageError("this consumer has not joined its group", hint="async with consumer, or await start()")
+        if self._sends is None:
+            self._sends = Producer(self._connections)
+        return await answer_request(self._sends, message, body, **more)
 
     async def commit(self) -> None:
         """Consume what was given so far, and tell the brokers now: else they learn it within five seconds."""
@@ -283,6 +287,10 @@ class Consumer:
         """Report that a message failed: its broker delivers it again later, and after some times as a dead letter."""
         self._face.run(self._consumer.retry(message))
 
+    def reply(self, message: Message, body: bytes | str, **more: Any) -> SendResult:
+        """Reply to a message that ``request`` of a producer sent: its client gets ``body``, if it still waits."""
+        return self._face.run(self._consumer.reply(message, body, **more))
+
     def commit(self) -> None:
         """Consume what was given so far, and tell the brokers now: else they learn it within five seconds."""
         self._face.run(self._consumer.commit())
@@ -298,35 +306,3 @@ class Consumer:
     def close(self) -> None:
         """Commit, leave the group and close the connections."""
         self._face.run(self._consumer.close())
-
-
-def _asked(topics: str | list[str], group: str, settings: Mapping[str, Any]) -> Asked:
-    from rmqtool.api.store_group import parse_start
-    from rmqtool.api.wanted import wanted_of
-    from rmqtool.broker.consumer.group import Asked
-    from rmqtool.broker.consumer.subscription import Subscription
-    from rmqtool.broker.groups import named_group
-    from rmqtool.filters.tags import parse_tags
-
-    if settings.get("tags") is not None and settings.get("where") is not None:
-        raise UsageError("a group subscribes by tag or by SQL, not by both", hint="in SQL a tag is TAGS = 'A'")
-    wanted = wanted_of({"topics": topics, "tags": settings.get("tags"), "where": settings.get("where")})
-    return Asked(
-        group=named_group(group),
-        topics=wanted.topics,
-        wanted=Subscription(parse_tags(None) if wanted.tags is None else wanted.tags, wanted.where),
-        start=parse_start(settings.get("start"), group, "local", keeps=True),
-        orderly=settings.get("orderly", False),
-        keeps=True,
-    )
-
-
-def _strategy(given: str | Strategy) -> Strategy:
-    from rmqtool.broker.consumer.rebalance import Average, AverageByCircle, ConsistentHash
-
-    if not isinstance(given, str):
-        return given
-    known: dict[str, Callable[[], Strategy]] = {"average": Average, "circle": AverageByCircle, "hash": ConsistentHash}
-    with suppress(KeyError):
-        return known[given]()
-    raise UsageError(f'there is no strategy "{given}"', hint=f"one of {', '.join(known)}, or an object of your own")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from rmqtool.api.wanted import Time, milliseconds, require_known
 from rmqtool.errors import UsageError
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from rmqtool.api.cluster import Cluster
     from rmqtool.api.shapes import Message
     from rmqtool.broker.services.transactions import TransactionState
+    from rmqtool.client.heartbeats import Heartbeats
+    from rmqtool.client.producer import Producer as Sends
+    from rmqtool.client.producer import SendResult
     from rmqtool.engine.message import NewMessage
     from rmqtool.formats.commit_log import Message as Record
 
@@ -55,25 +58,76 @@ def message_of(
     )
 
 
+class Reply(TypedDict):
+    """The reply to a request: the members of a message that a broker passes on. It tells no place in its log."""
+
+    topic: str
+    queueId: int
+    flag: int
+    sysFlag: int
+    bornTimestamp: int
+    bornHost: str
+    storeTimestamp: int
+    storeHost: str
+    uniqKey: str | None
+    tags: str | None
+    keys: str | None
+    properties: dict[str, str]
+    body: str
+    bodyEncoding: str
+    bodyCodec: str | None
+    bodyLength: int
+
+
+async def heartbeats_of(cluster: Cluster | AsyncCluster) -> Heartbeats:
+    """Return the heartbeats of a client, by which brokers can reach it."""
+    from rmqtool.client.heartbeats import Heartbeats
+
+    if cluster.heartbeats is None:
+        cluster.heartbeats = Heartbeats(cluster.connections)
+    return cluster.heartbeats
+
+
+async def ask(cluster: Cluster | AsyncCluster, sends: Sends, message: NewMessage, timeout: float) -> Reply:
+    """Send a message, and return the reply of the consumer that gets it."""
+    from rmqtool.client.request_reply import Requests
+    from rmqtool.formats.message_json import message_json
+
+    heartbeats = await heartbeats_of(cluster)
+    if sends.settings.group not in heartbeats.groups:
+        await heartbeats.join(sends.settings.group)
+    if cluster.requests is None:
+        cluster.requests = Requests(cluster.connections)
+    found = message_json(await cluster.requests.request(sends, message, timeout)).fields
+    return cast("Reply", {name: found[name] for name in Reply.__annotations__})
+
+
+async def answer_request(sends: Sends, request: Message, body: bytes | str, **message: Any) -> SendResult:
+    """Send the reply to a message that was consumed; its client gets it if it still waits."""
+    from rmqtool.client.request_reply import reply_properties, send_reply
+
+    topic, _ = reply_properties(request["properties"])
+    return await send_reply(sends, request["properties"], message_of(topic, body, **message))
+
+
 async def answer_checks(cluster: Cluster | AsyncCluster, group: str, check: Check) -> None:
     """Answer the checks of brokers for a group of producers, with what ``check`` returns in a thread."""
     import asyncio
 
     from rmqtool.broker.services.transactions import TransactionState
     from rmqtool.client.half_messages import Checks
-    from rmqtool.client.heartbeats import Heartbeats
     from rmqtool.formats.message_json import message_json
 
-    connections = cluster.connections
-    if cluster.checks is None or cluster.heartbeats is None:
-        cluster.checks, cluster.heartbeats = Checks(connections), Heartbeats(connections)
+    heartbeats = await heartbeats_of(cluster)
+    if cluster.checks is None:
+        cluster.checks = Checks(cluster.connections)
 
     async def ask(message: Record) -> TransactionState:
         shown = cast("Message", message_json(message).fields)
         return TransactionState(await asyncio.to_thread(check, shown))
 
     cluster.checks.checkers[group] = ask
-    await cluster.heartbeats.join(group)
+    await heartbeats.join(group)
 
 
 def state_of(said: str) -> TransactionState:

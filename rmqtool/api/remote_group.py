@@ -93,7 +93,7 @@ async def membership_of(connections: Connections, asked: Asked, *, follows: bool
     progressed = [] if asked.topics.patterns else await admin.find_progressed(connections)
     tables = {topic: {"readQueueNums": 1} for topic in topics}
     retry = retry_topic(asked.group)
-    if asked.keeps:
+    if asked.keeps and not asked.broadcasting:
         # The broker makes it when the first member comes.
         tables.setdefault(retry, {"readQueueNums": 1})
     config = StoreConfig.default(Version.V5_4)
@@ -108,7 +108,8 @@ async def membership_of(connections: Connections, asked: Asked, *, follows: bool
         version=config.version,
         subscriptions=subscriptions,
         orderly=asked.orderly,
-        drops_failed=not asked.keeps,
+        broadcasting=asked.broadcasting,
+        drops_failed=asked.broadcasting or not asked.keeps,
         max_reconsume_times=retries,
     )
     expressions = {topic: ("TAG", "*") if topic == retry else wanted for topic in subscriptions}

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rmqtool.broker.consumer.progress import ClientOffsets, Start
+from rmqtool.broker.consumer.progress import ClientOffsets, LocalOffsets, Start
 from rmqtool.broker.consumer.queue_view import Residence
 from rmqtool.broker.consumer.subscription import ConsumeFromWhere
 from rmqtool.broker.consumer.windows import Delivered
+from rmqtool.broker.offsets import NOT_FOUND
 from rmqtool.client.cluster import Cluster, read_body
 from rmqtool.client.puller import ask_queue, find_bounds, find_offset
 from rmqtool.errors import RmqtoolError
@@ -127,6 +128,25 @@ class GroupOffsets:
                 self._note(error)
                 continue
             self._committed[queue] = offset
+
+
+class OwnOffsets(GroupOffsets):
+    """The offsets of a broadcasting member. They are in a file of its own: the brokers do not know them."""
+
+    def __init__(self, cluster: Cluster, group: str, start: Start, note: Note, kept: LocalOffsets) -> None:
+        super().__init__(cluster, group, start, note, orderly=True)
+        self._kept = kept
+
+    async def begin_at(self, queue: MessageQueue) -> int:
+        """Return where the member begins in a queue."""
+        known = self._kept.read_offset(queue)
+        return self._start.of(await self._bounds(queue), queue, None if known == NOT_FOUND else known)
+
+    async def commit_all(self) -> None:
+        """Write the file if an offset has changed."""
+        for queue, offset in self._reached.table.items():
+            self._kept.offsets.update(queue, offset, increase_only=False)
+        self._kept.save()
 
 
 class RemoteLocks:

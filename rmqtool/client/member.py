@@ -22,13 +22,13 @@ from rmqtool.broker.consumer.process_queue import (
     CachedMessage,
     ProcessQueue,
 )
-from rmqtool.broker.consumer.progress import Start
+from rmqtool.broker.consumer.progress import LocalOffsets, Start
 from rmqtool.broker.consumer.rebalance import UNBALANCED_PERIOD, WAIT_PERIOD, Average, Change, Strategy
 from rmqtool.broker.consumer.subscription import Subscription
 from rmqtool.broker.consumer.windows import Consumption, Delivered, Reading, Windows
 from rmqtool.client.cluster import Cluster, read_body
 from rmqtool.client.connection import Connection, RequestRefused
-from rmqtool.client.group_state import GroupOffsets, RemoteLocks, send_back
+from rmqtool.client.group_state import GroupOffsets, OwnOffsets, RemoteLocks, send_back
 from rmqtool.client.heartbeats import Heartbeats
 from rmqtool.client.puller import (
     FOUND,
@@ -82,6 +82,8 @@ class Membership:
     waits: bool = True
     among: Sequence[str] = ()
     queue_id: int | None = None
+    # The file of a broadcasting member, which takes every queue.
+    own_offsets: LocalOffsets | None = None
 
 
 class Member:
@@ -101,7 +103,12 @@ class Member:
         self._sent_back: dict[tuple[MessageQueue, int], bool] = {}
         how = membership.how
         self._group = how.group
-        self._offsets = GroupOffsets(cluster, how.group, membership.start, self._note, orderly=how.orderly)
+        own = membership.own_offsets
+        self._offsets = (
+            GroupOffsets(cluster, how.group, membership.start, self._note, orderly=how.orderly)
+            if own is None
+            else OwnOffsets(cluster, how.group, membership.start, self._note, own)
+        )
         self._locks = RemoteLocks(cluster, how.group, self._note)
         self.windows = Windows(
             how,
@@ -147,7 +154,7 @@ class Member:
         return ConsumerData(
             group_name=self._group,
             consume_type=ConsumeType.CONSUME_PASSIVELY,
-            message_model=MessageModel.CLUSTERING,
+            message_model=MessageModel.BROADCASTING if self._is_alone else MessageModel.CLUSTERING,
             consume_from_where=WireStart(self.membership.start.where.value),
             subscription_data_set=wanted,
             unit_mode=False,
@@ -224,9 +231,16 @@ class Member:
             return set()
         only = self.membership.queue_id
         queues = sorted(queue for queue in route.read_queues if only in (None, queue.queue_id))
+        if self._is_alone:
+            return set(queues)
         members = sorted(self.membership.among or await self._members_at(route))
         shares = self.membership.strategy.allocate(queues, members) if queues and members else {}
         return set(shares.get(self.client_id, ()))
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether this member takes every queue."""
+        return self.membership.own_offsets is not None
 
     async def _members_at(self, route: Route) -> set[str]:
         """Ask a broker of a topic who is in the group."""

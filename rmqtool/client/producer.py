@@ -41,7 +41,7 @@ from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from rmqtool.formats.property_names import SHARDING_KEY, UNIQ_KEY, WAIT
+from rmqtool.formats.property_names import MSG_TYPE, SHARDING_KEY, UNIQ_KEY, WAIT
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import AUTO_CREATE_TOPIC
 from rmqtool.remoting.command import RemotingCommand
@@ -50,7 +50,9 @@ from rmqtool.remoting.requests.messages import SendMessage, SendMessageAnswer
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 # Which queue does not matter.
 ANY_QUEUE: Final = -1
-_SEND, _SEND_BATCH = 310, 320
+_SEND, _SEND_BATCH, _SEND_REPLY = 310, 320, 325
+# The value of MSG_TYPE that makes a message a reply. upstream: MixAll.REPLY_MESSAGE_FLAG
+REPLY: Final = "reply"
 # TIMEOUT: for all tries together, in seconds. RETRIES: after an answer that says no, at other brokers.
 TIMEOUT, RETRIES = 3.0, 2
 # Between two tries to connect, in seconds: at first, and at most.
@@ -247,7 +249,8 @@ class Producer:
         properties, key = self._properties(message)
         # A client compresses before it sends; batches are left as they are.
         packed = compressed(message, BodyCodec.ZLIB, self.settings.compress_over)
-        return self._send(packed, [key], _SEND, packed.body or b"", _text(properties))
+        code = _SEND_REPLY if properties.get(MSG_TYPE) == REPLY else _SEND
+        return self._send(packed, [key], code, packed.body or b"", _text(properties))
 
     def _send(self, message: NewMessage, keys: list[str], code: int, body: bytes, properties: str) -> _Send:
         born = self._clock.now() if message.born_timestamp is None else message.born_timestamp

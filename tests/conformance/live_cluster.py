@@ -1,6 +1,6 @@
 """A life of our client with a real name server and broker, in a network of its own; started by ``test_client_cluster``.
 
-    unshare -Urn python -m tests.conformance.live_cluster VERSION DIRECTORY OUT
+    unshare -Urn python -m tests.conformance.live_cluster VERSION DIRECTORY OUT [MESSAGES]
 
 Brokers listen at all addresses of their machine, so they get a network that has the loopback interface and nothing
 else. What is written to OUT is judged by the test.
@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 import rmqtool
 from rmqtool.cli import main as rmqtool_main
@@ -113,13 +115,13 @@ def printed(*words: object) -> tuple[int, str]:
     return status, out.buffer.getvalue().decode()
 
 
-def send_all(client: rmqtool.Cluster) -> int:
+def send_all(client: rmqtool.Cluster, many: int) -> int:
     """Send messages of every kind, and return how many."""
     count = 0
     with client.producer(group="P", timeout=20) as producer:
         futures = []
-        for number in range(MESSAGES):
-            body = bytes(range(256)) * (number % 40) + b"%d" % number
+        for number in range(many):
+            body = bytes(range(256)) * (number % (40 if number < MESSAGES else 3)) + b"%d" % number
             parts = {
                 "keys": f"key-{number}",
                 "tags": f"tag{number % 3}",
@@ -170,7 +172,18 @@ def write_groups(version: str, store: Path) -> None:
     rmqtool.group(store, "delete", "Deleted")
 
 
-def life(version: str, directory: Path) -> dict[str, Any]:
+def exported(store: Path, directory: Path) -> list[int]:
+    """Export the topic from the broker and from its files; return the rows of both, and how many are the same."""
+    targets = directory / "live", directory / "files"
+    for place, target, more in ((ADDRESS, targets[0], ()), (store, targets[1], ("--engine", "local"))):
+        status, _ = printed("export", place, "-t", TOPIC, "--to", target, *more)
+        assert status == 0
+    live, files = (pq.read_table(target).drop_columns("broker") for target in targets)
+    same = sum(one == other for one, other in zip(live.to_pylist(), files.to_pylist(), strict=False))
+    return [live.num_rows, files.num_rows, same]
+
+
+def life(version: str, directory: Path, many: int = MESSAGES) -> dict[str, Any]:
     """Live, and return what was seen."""
     seen: dict[str, Any] = {}
     write_groups(version, directory / "store")
@@ -180,7 +193,7 @@ def life(version: str, directory: Path) -> dict[str, Any]:
             client.group("alter", "Written", {"retryMaxTimes": 5})
             client.topic("create", TOPIC, queues=QUEUES)
             wait_for_route(client)
-            seen["sent"] = send_all(client)
+            seen["sent"] = send_all(client, many)
             time.sleep(3)
             seen["info"] = client.info()
             hidden = [f'"topic": "{one}"' for one in UNLISTED if one not in seen["info"]["topics"]]
@@ -207,6 +220,7 @@ def life(version: str, directory: Path) -> dict[str, Any]:
         seen["same"] = lines == wanted[: len(lines)]
         seen["different"] = [pair for pair in zip(lines, wanted, strict=False) if pair[0] != pair[1]][:1]
         seen["more"] = len(wanted) - len(lines)
+        seen["exported"] = exported(store, directory)
     return seen
 
 
@@ -221,4 +235,4 @@ def wait_for_route(client: rmqtool.Cluster) -> None:
 
 if __name__ == "__main__":
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    Path(sys.argv[3]).write_text(json.dumps(life(sys.argv[1], Path(sys.argv[2]))))
+    Path(sys.argv[3]).write_text(json.dumps(life(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[4:]))))

@@ -53,3 +53,4 @@ def test_a_life_with_a_real_broker(version: str, real_classes: Callable[[str], N
     assert seen["hidden"] <= (2 if version.startswith("4.") else 0)
     assert seen["lines"] > seen["sent"]
     assert seen["more"] < 50
+    assert seen["exported"] == [seen["sent"]] * 3, "the rows of an export are those of the broker's files"
