@@ -21,7 +21,10 @@ from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.message import Host
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.hosts import format_host
-from rmqtool.formats.topics import PERM_READ, PERM_WRITE
+from rmqtool.formats.ids import RecallHandle, encode_recall_handle
+from rmqtool.formats.java import parse_long
+from rmqtool.formats.property_names import REAL_TOPIC, TIMER_OUT_MS, UNIQ_KEY
+from rmqtool.formats.topics import PERM_READ, PERM_WRITE, RETRY_PREFIX
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.headers import Request
 
@@ -126,6 +129,16 @@ class Broker:
         """The addresses of the slaves, by id; those that did not register for two minutes are left out."""
         since = self.store.setup.clock.monotonic() - _SLAVE_EXPIRY
         return {broker_id: address for broker_id, (address, seen) in self._slaves.items() if seen > since}
+
+    def recall_handle(self, physical_offset: int) -> str | None:
+        """Return the handle by which a producer recalls the message there; None if it does not wait for a timer."""
+        record = self.store.reader.message_at(physical_offset)
+        told = {} if record is None else record.properties
+        topic, time = told.get(REAL_TOPIC, RETRY_PREFIX), parse_long(told.get(TIMER_OUT_MS, ""))
+        if topic.startswith(RETRY_PREFIX) or time is None:
+            return None
+        # upstream: the time in the record is rounded down.
+        return encode_recall_handle(RecallHandle(topic, self.config.broker_name, str(time + 1), told.get(UNIQ_KEY, "")))
 
     @property
     def shown_address(self) -> str:

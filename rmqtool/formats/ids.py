@@ -15,6 +15,7 @@ Upstream: ``MessageDecoder.createMessageId`` (offset message id), ``MessageClien
 from __future__ import annotations
 
 import re
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
@@ -265,6 +266,29 @@ def decode_pop_receipt(text: str) -> PopReceipt | None:
 
 
 _LONG = re.compile(r"-?\d{1,19}", re.ASCII)
+
+
+class RecallHandle(NamedTuple):
+    """Handle of a timer message, by which its producer takes it back: where it waits, until when (ms), and its key."""
+
+    topic: str
+    broker_name: str
+    time: str
+    uniq_key: str
+
+
+def encode_recall_handle(handle: RecallHandle) -> str:
+    """Return the handle: its version and parts with blanks in between, in base64 for URLs."""
+    return urlsafe_b64encode(" ".join(("v1", *handle)).encode()).decode()
+
+
+def decode_recall_handle(text: str) -> RecallHandle | None:
+    """Return the parts of a handle, None for any other text."""
+    try:
+        version, *parts = b64decode(text, altchars=b"-_", validate=True).decode().split(" ")
+    except ValueError:
+        return None
+    return RecallHandle(*parts[:4]) if version == "v1" and len(parts) >= 4 else None
 
 
 def _parse_longs(texts: list[str]) -> tuple[int, ...] | None:

@@ -23,8 +23,9 @@ from rmqtool.formats.codes import is_since
 from rmqtool.formats.java import encode_text
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.binary_header import encode_binary_header
-from rmqtool.remoting.body import Body
+from rmqtool.remoting.body import Body, BodyError
 from rmqtool.remoting.command import ANSWER, OWN_VERSION, RemotingCommand, SerializeType
+from rmqtool.remoting.declared import HeaderError
 from rmqtool.remoting.frames import join_frame
 from rmqtool.remoting.headers import Header
 from rmqtool.remoting.json_header import encode_json_header, quote
@@ -55,6 +56,10 @@ def answer(
         remark=remark,
         serialize_type=request.serialize_type,
     )
+
+
+# Errors of a request whose header or body cannot be read.
+UNREADABLE: Final = (HeaderError, BodyError)
 
 
 def unreadable(request: RemotingCommand, error: ValueError) -> RemotingCommand:

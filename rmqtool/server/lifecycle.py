@@ -108,6 +108,7 @@ class Clockwork:
 
     def _begin_delivery(self) -> None:
         """Run the services: delays and timers each time, transactions and pops once a second."""
+        self._server.answer_pops()
         if self._is_delivering or self._store.condition().failure is not None:
             return
         now = time.monotonic()
@@ -324,6 +325,7 @@ class Lifecycle:
         for listening in self._listening:
             listening.close()
         server.held_pulls.answer_over(0, all_of_them=True)
+        server.held_pops.answer_over(0, all_of_them=True)
         server.end_turn()
         end = server.loop.time() + _LAST_WRITES
         while server.is_waiting_for_disk and self.store.condition().failure is None:

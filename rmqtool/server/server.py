@@ -15,23 +15,22 @@ from typing import Final, NamedTuple, Protocol
 
 from rmqtool.broker.accounts import DANGEROUS, Gate
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors.by_code import PULLS, SENDS, Processors
+from rmqtool.broker.processors.by_code import POPS, PULLS, SENDS, Outcome, Processors
 from rmqtool.broker.processors.end_transaction import check_request
 from rmqtool.broker.processors.pull_message import Pulling, Waiting
-from rmqtool.broker.processors.replies import Forwarded, Putting, Reply
+from rmqtool.broker.processors.replies import Forwarded, Putting
 from rmqtool.broker.services.check_program import ProgramBeside
 from rmqtool.broker.services.transactions import EndRequest, TransactionState
 from rmqtool.engine.message import PutStatus, QueueKey
 from rmqtool.errors import RmqtoolError
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.response_codes import ResponseCode
-from rmqtool.remoting.answers import UNSUPPORTED, answer, refuse, unreadable
-from rmqtool.remoting.body import BodyError
+from rmqtool.remoting.answers import UNREADABLE, UNSUPPORTED, answer, refuse, unreadable
 from rmqtool.remoting.command import ANSWER, ONEWAY, RemotingCommand
-from rmqtool.remoting.declared import HeaderError
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.requests.clients import NotifyConsumerIdsChanged
 from rmqtool.server.channel import Connection
+from rmqtool.server.held_pops import HeldPops
 from rmqtool.server.slaves import Slaves
 
 # Seconds that a busy server waits before it dispatches, and messages of one turn that make it busy. Without a pull that
@@ -46,9 +45,10 @@ _HEARTBEAT = 34
 # The most pulls that wait at once; further ones are answered at once, as after their timeout.
 _MOST_HELD = 65_536
 # Frequent requests that do not depend on the newest messages.
-_HOT: Final = frozenset({*SENDS, *PULLS, 14, 15, 34, 38})
+_HOT: Final = frozenset({*SENDS, *PULLS, *POPS, 14, 15, 34, 38})
 
 
+_POPS: Final = frozenset(POPS)
 _ROWS: Final = dict(REQUESTS)
 _LOOPBACK_6: Final = bytes(15) + b"\1"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
@@ -197,6 +197,7 @@ class Server:
         self.connections: set[Connection] = set()
         self._silent: dict[Connection, float] = {}
         self.held_pulls = HeldPulls(self.processors.pulling)
+        self.held_pops = HeldPops()
         self.threads = ThreadPoolExecutor(2, "disk")
         # How many requests were answered with 1 because of an error of ours.
         self.bugs = 0
@@ -221,6 +222,10 @@ class Server:
         self._opaque = 0
         self._known: set[Connection] = set()
         self._store.add_listener(self.held_pulls.grew)
+        self._store.add_listener(self.held_pops.grew)
+        popping = self.processors.popping
+        popping.is_full = lambda asked: self.is_ending or self._holds_enough(asked.peer.connection)
+        popping.count_waiting, popping.freed = self.held_pops.count_at, self.held_pops.freed
         # Deliveries and commits of transactions put from the loop, which flushes for them.
         self._store.waits_for_disk = False
         broker.services.check.producer = self._ask_producer
@@ -254,6 +259,7 @@ class Server:
             return
         self.connections.discard(connection)
         self.held_pulls.forget(connection)
+        self.held_pops.forget(connection)
         for key in [key for key in self._pending if key[0] is connection]:
             self._take_answer(key, None)
         if connection in self._known:
@@ -328,7 +334,7 @@ class Server:
                     connection.answer(command, refusal)
                     return
             reply = processor(asked)
-        except (HeaderError, BodyError) as error:
+        except UNREADABLE as error:
             connection.answer(command, unreadable(command, error))
             return
         except RmqtoolError as error:
@@ -341,6 +347,9 @@ class Server:
             return
         if command.code == _HEARTBEAT:
             self._greet(connection, command)
+        elif command.code in _POPS:
+            # The check point of a pop is needed when its messages come back, not before.
+            self._dispatch_soon(is_busy=True)
         elif command.code not in _HOT:
             # A commit of a transaction, among others, puts a message by itself.
             self._dispatch_soon(is_busy=False)
@@ -355,7 +364,7 @@ class Server:
 
     def _dispatch_before(self, code: int) -> None:
         """Write and dispatch what the answer to a request may depend on."""
-        if code in PULLS:
+        if code in PULLS or code in _POPS:
             if self._is_dispatch_due and self.loop.time() - self._dispatched >= _DISPATCH_PAUSE:
                 self._dispatch()
         elif code not in _HOT:
@@ -381,15 +390,19 @@ class Server:
             language = None if command.language is None else command.language.name
             self.observer.event("client", client=connection.address, language=language, version=command.version)
 
-    def _reply(self, connection: Connection, command: RemotingCommand, reply: Reply | Waiting) -> None:
+    def _reply(self, connection: Connection, command: RemotingCommand, reply: Outcome) -> None:
         if isinstance(reply, Putting):
             self._puts.append(_Put(connection, command, reply))
         elif isinstance(reply, Waiting):
             self._hold(connection, command, reply)
         elif isinstance(reply, Forwarded):
             self._forward(connection, command, reply)
-        elif reply is not None:
+        elif isinstance(reply, RemotingCommand | bytes):
             connection.answer(command, reply)
+        elif reply is not None:
+            self.held_pops.hold(connection, reply)
+            if self._is_dispatch_due:
+                self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
 
     def _hold(self, connection: Connection, command: RemotingCommand, waiting: Waiting) -> None:
         if self.is_ending or self._holds_enough(connection):
@@ -401,16 +414,19 @@ class Server:
             if self._is_dispatch_due:
                 self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
 
-    def _holds_enough(self, connection: Connection) -> bool:
-        count = len(self.held_pulls)
-        if count < self.limits.held_each:
+    def _holds_enough(self, connection: object) -> bool:
+        count = len(self.held_pulls) + len(self.held_pops)
+        if count < self.limits.held_each or not isinstance(connection, Connection):
             return False
-        return count >= self.limits.held or self.held_pulls.count_of(connection) >= self.limits.held_each
+        each = self.held_pulls.count_of(connection) + self.held_pops.count_of(connection)
+        return count >= self.limits.held or each >= self.limits.held_each
 
     # The end of a turn.
 
     def end_turn(self) -> None:
         """Write the messages that came, the tables that they changed, and the answers."""
+        if self.held_pops.has_grown:
+            self.held_pops.answer_grown()
         if self._puts:
             self._finish_puts()
         self._save_tables()
@@ -465,6 +481,13 @@ class Server:
                 connection.answer(command, finish())
         return left
 
+    def answer_pops(self) -> None:
+        """Answer the pops whose time is over, and those of queues that are free again."""
+        for place in self.broker.services.pops.ordered.iter_free():
+            self.held_pops.freed(place)
+        self.held_pops.answer_over(self._store.setup.clock.monotonic())
+        self.held_pops.answer_grown()
+
     def take_slaves(self) -> Slaves:
         """Take slaves from now on; messages of a SYNC_MASTER wait for them."""
         self.slaves = Slaves(self._store, self.loop, self.answer_replicated)
@@ -514,7 +537,7 @@ class Server:
     def _dispatch_soon(self, *, is_busy: bool) -> None:
         if not self._is_dispatch_due:
             self._is_dispatch_due = True
-            if not self.held_pulls:
+            if not self.held_pulls and not self.held_pops:
                 self.loop.call_later(_UNOBSERVED_PAUSE, self._dispatch_due)
             elif is_busy:
                 self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
@@ -532,6 +555,7 @@ class Server:
         try:
             self._store.dispatch_now()
             self.held_pulls.answer_grown()
+            self.held_pops.answer_grown()
         except Exception as error:
             self.bug(error)
 

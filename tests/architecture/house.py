@@ -174,7 +174,6 @@ CALLED_LATER: dict[str, str] = {
     "broker.consumer.rebalance:": "allocation strategies that a client with other members chooses from",
     "broker.consumer.subscription:": "consumeTimestamp, where a client's new group starts",
     "broker.offsets:": "requests of clients and mqadmin about offsets, which serve answers",
-    "broker.services.pop:Pops.change_invisible": "CHANGE_MESSAGE_INVISIBLETIME, which serve answers",
     "engine.flush:GroupCommit": "the wait of many producers for one flush, which serve's connections share",
     "engine.reader:StoreView": "a store that serve --read-only answers from",
     "engine.reader:open_queues": "the queues of such a store, opened for reading",

@@ -32,6 +32,8 @@ _TAGS_A_B = [number for number in range(12) if number % 3 != 2]
 # What each journey must have delivered at any broker, by the kind of client where that matters.
 DELIVERED: dict[str, Due] = {
     "push": _once(range(12)),
+    "pop": _once(range(12)),
+    "unacked": _once((0, 2, 3)) | _refused([1], 1),
     "tag": _once(_TAGS_A_B),
     "sql": _once((6, 7, 9, 10)),
     "retry": _once([0]) | _refused((1, 2, 3), 2),
@@ -110,6 +112,8 @@ _OF_THE_RUN = {"waited", "why", "storeTimestamp"}
 # A message that comes while others do: how long its queue is then is a matter of time.
 _WHILE_SENDING = {"two", "delay", "timer", "transaction", "reply", "retry", "dead", "send", "assign"}
 # The offset in the answer to these is that of a queue which all journeys share.
+# The handle of a popped message has its time, and which queue has its check point.
+_HANDLE = "POP_CK"
 _DEFERRED = {"delayed", "timed", "reply"}
 
 
@@ -164,6 +168,9 @@ def _plain(line: Line, prefix: str, labels: dict[str, str]) -> Line:
     properties = plain.get("properties", {})
     if line["journey"] in _WHILE_SENDING:
         properties.pop("MAX_OFFSET", None)
+    if _HANDLE in properties:
+        properties[_HANDLE] = "<handle>"
+        plain.pop("storeSize")
     if "REPLY_TO_CLIENT" in properties:
         properties["REPLY_TO_CLIENT"] = "<client>"
         plain.pop("storeSize")  # the client's name has the number of its process in it

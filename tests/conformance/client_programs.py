@@ -65,9 +65,9 @@ _JAVA_JOURNEYS = (
 )  # fmt: skip
 CLIENTS = (
     Client("java 4.9.7", _JAVA_JOURNEYS),
-    Client("java 5.3.3", ("timer", *_JAVA_JOURNEYS)),
-    Client("java 5.4.0", ("timer", *_JAVA_JOURNEYS)),
-    Client("java 5.5.0", ("timer", *_JAVA_JOURNEYS)),
+    Client("java 5.3.3", ("timer", "unacked", "pop", *_JAVA_JOURNEYS)),
+    Client("java 5.4.0", ("timer", "unacked", "pop", *_JAVA_JOURNEYS)),
+    Client("java 5.5.0", ("timer", "unacked", "pop", *_JAVA_JOURNEYS)),
     Client("go 2.1.2", ("send", "push", "tag", "orderly", "broadcast", "retry", "transaction", "pull")),
     Client("cpp 0.4.4", ("send", "push", "orderly", "retry")),
     Client("node 2.0.1", ("send", "push", "tag", "broadcast"), needs_topics=True),

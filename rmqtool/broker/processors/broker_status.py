@@ -14,7 +14,6 @@ from rmqtool.formats.java import encode_text
 from rmqtool.formats.layouts import TIMER_CHECKPOINT
 from rmqtool.remoting.answers import NO_STATISTICS, answer, refuse
 from rmqtool.remoting.bodies.broker import ConsumeStatsList, TimerMetrics
-from rmqtool.remoting.bodies.clients import MessageRequestModeSerializeWrapper
 from rmqtool.remoting.bodies.routes import KVTable
 from rmqtool.remoting.command import OWN_VERSION, RemotingCommand
 from rmqtool.remoting.requests.broker import GetBrokerConfigAnswer, ViewBrokerStatsData
@@ -108,8 +107,3 @@ def timer_checkpoint(broker: Broker, asked: Asked) -> RemotingCommand:
 def timer_metrics(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG001
     """Read how many messages of each topic wait for their time; a slave counts them itself."""
     return answer(asked.command, body=TimerMetrics(timing_count={}))
-
-
-def request_modes(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG001
-    """Read which groups pop: no group does."""
-    return answer(asked.command, body=MessageRequestModeSerializeWrapper(message_request_mode_map={}))

@@ -15,20 +15,27 @@ from rmqtool.broker.processors import (
     name_server,
     queries,
 )
+from rmqtool.broker.processors.assignments import Assignments
+from rmqtool.broker.processors.pop_message import Popping, WaitingPop
 from rmqtool.broker.processors.pull_message import Pulling, Waiting
 from rmqtool.broker.processors.replies import Reply
 from rmqtool.broker.processors.send_message import Sending
+from rmqtool.formats.codes import is_since
 from rmqtool.remoting.headers import Request
 from rmqtool.remoting.requests import broker as brokers
-from rmqtool.remoting.requests import clients, groups, messages, names, offsets, pop, topics
+from rmqtool.remoting.requests import clients, groups, messages, pop, topics
 
-Processor: TypeAlias = Callable[[Asked], "Reply | Waiting"]
+# A pull and a pop may wait for messages.
+Outcome: TypeAlias = "Reply | Waiting | WaitingPop"
+Processor: TypeAlias = Callable[[Asked], Outcome]
 Plain: TypeAlias = Callable[[Broker, Asked], Reply]
 
 # The codes of a request that stores messages: those of replies are not for the same processor.
 SENDS = (10, 310, 320)
 REPLIES = (324, 325)
 RESET = 222
+# Pops and their acks.
+POPS = (200050, 200051, 200053, 200054, 200151)
 PULLS = tuple(code.code for code in messages.PullMessage.codes)
 _OF_BROKER: Mapping[type[Request], Plain] = {
     brokers.GetBrokerConfig: broker_status.show_settings,
@@ -61,31 +68,6 @@ _OF_BROKER: Mapping[type[Request], Plain] = {
     clients.UnregisterClient: client_groups.unregister_client,
     messages.ConsumerSendMsgBack: end_transaction.take_back,
     messages.EndTransaction: end_transaction.end_transaction,
-    messages.QueryMessage: queries.query_message,
-    messages.ViewMessage: queries.view_message,
-    offsets.GetAllConsumerOffset: queries.all_offsets,
-    offsets.GetAllDelayOffset: queries.all_delay_offsets,
-    pop.GetAllMessageRequestMode: broker_status.request_modes,
-    offsets.GetEarliestMsgStoretime: queries.earliest_time,
-    offsets.GetMaxOffset: queries.max_offset,
-    offsets.GetMinOffset: queries.min_offset,
-    offsets.QueryConsumerOffset: queries.query_offset,
-    offsets.SearchOffset: queries.search_offset,
-    offsets.UpdateConsumerOffset: queries.update_offset,
-}
-_OF_NAME_SERVER: Mapping[type[Request], Plain] = {
-    names.DeleteKVConfig: name_server.delete_setting,
-    names.GetBrokerClusterInfo: name_server.show_cluster,
-    names.GetKVConfig: name_server.get_setting,
-    names.GetKVListByNamespace: name_server.list_settings,
-    names.PutKVConfig: name_server.put_setting,
-    names.RegisterBroker: name_server.register_slave,
-    names.UnregisterBroker: name_server.unregister_slave,
-    topics.DeleteTopicFromNamesrv: name_server.forget_topic,
-    topics.GetAllTopicListFromNameServer: name_server.list_topics,
-    topics.GetRouteInfo: name_server.find_route,
-    topics.GetSystemTopicListFromNameServer: name_server.list_own_names,
-    topics.GetTopicsByCluster: name_server.list_topics_of_cluster,
 }
 
 
@@ -99,13 +81,35 @@ class Processors:
     def __init__(self, broker: Broker) -> None:
         self.pulling = Pulling(broker)
         sending = Sending(broker)
+        self.popping = Popping(broker)
+        since_5 = _since_5(broker, self.popping) if is_since(broker.version, "5.0.0") else {}
         # The second port of a broker takes everything but pulls, so that those cannot crowd out the rest.
         self.fast: Mapping[int, Processor] = {
             **_by_code(broker, _OF_BROKER.items()),
+            **_by_code(broker, queries.ANSWERS.items()),
             **dict.fromkeys(SENDS, sending.send),
             **dict.fromkeys(REPLIES, sending.reply),
+            **since_5,
             # 220 is the same request to a client.
             RESET: partial(administration.reset_offsets, broker),
         }
         self.broker: Mapping[int, Processor] = {**self.fast, **dict.fromkeys(PULLS, self.pulling.pull)}
-        self.names: Mapping[int, Processor] = _by_code(broker, _OF_NAME_SERVER.items())
+        self.names: Mapping[int, Processor] = _by_code(broker, name_server.ANSWERS.items())
+
+
+def _since_5(broker: Broker, popping: Popping) -> Mapping[int, Processor]:
+    """Return the functions that 4.9 does not have: of consumption by POP, and of messages that are recalled."""
+    assignments = Assignments(broker)
+    table: Mapping[type[Request], Processor] = {
+        messages.RecallMessage: partial(end_transaction.recall_message, broker),
+        clients.QueryAssignment: assignments.query,
+        pop.AckMessage: popping.ack,
+        pop.BatchAckMessage: popping.ack_many,
+        pop.ChangeInvisibleTime: popping.change_invisible,
+        pop.GetAllMessageRequestMode: assignments.all_modes,
+        pop.Notification: popping.notify,
+        pop.PollingInfo: popping.polling_info,
+        pop.PopMessage: popping.pop,
+        pop.SetMessageRequestMode: assignments.set_mode,
+    }
+    return {code.code: answer for request, answer in table.items() for code in request.codes}

@@ -1,6 +1,6 @@
-"""Transactions that producers decide, and messages that consumers give back.
+"""Transactions that producers decide, timer messages that they recall, and messages that consumers give back.
 
-Upstream: ``EndTransactionProcessor``, ``AbstractSendMessageProcessor.consumerSendMsgBack``.
+Upstream: ``EndTransactionProcessor``, ``RecallMessageProcessor``, ``AbstractSendMessageProcessor.consumerSendMsgBack``.
 """
 
 from __future__ import annotations
@@ -14,18 +14,37 @@ from rmqtool.broker.processors.replies import Putting, Reply
 from rmqtool.broker.services.retry import find_number, stored_properties, text_of
 from rmqtool.broker.services.transactions import EndRequest, EndStatus, TransactionState
 from rmqtool.config import Version
+from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put import PutTicket
 from rmqtool.formats.codes import TransactionType
 from rmqtool.formats.commit_log import Message, encode_message
-from rmqtool.formats.ids import encode_offset_msg_id
-from rmqtool.formats.java import encode_text
-from rmqtool.formats.property_names import PGROUP, REAL_QID, REAL_TOPIC, WAIT
+from rmqtool.formats.ids import decode_recall_handle, encode_offset_msg_id
+from rmqtool.formats.java import encode_text, parse_long
+from rmqtool.formats.property_names import (
+    BORN_TIMESTAMP,
+    PGROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELIVER_MS,
+    TRACE_CONTEXT,
+    UNIQ_KEY,
+    WAIT,
+)
 from rmqtool.formats.response_codes import ResponseCode
-from rmqtool.formats.topics import HALF_TOPIC
+from rmqtool.formats.topics import HALF_TOPIC, PERM_WRITE
 from rmqtool.remoting.answers import GROUP_NOT_EXIST, MESSAGE_BACK_NOT_FOUND, answer, refuse
 from rmqtool.remoting.command import ONEWAY, RemotingCommand
-from rmqtool.remoting.requests.messages import CheckTransactionState, ConsumerSendMsgBack, EndTransaction
+from rmqtool.remoting.requests.messages import (
+    CheckTransactionState,
+    ConsumerSendMsgBack,
+    EndTransaction,
+    RecallMessage,
+    RecallMessageAnswer,
+)
 
+_SECOND = 1000
 _STATES: Final = {
     TransactionType.COMMIT.value: TransactionState.COMMIT,
     TransactionType.ROLLBACK.value: TransactionState.ROLLBACK,
@@ -79,6 +98,46 @@ def _taken_back(command: RemotingCommand, ticket: PutTicket) -> RemotingCommand:
         return answer(command)
     status = "UNKNOWN_ERROR" if ticket.status is None else ticket.status.value
     return answer(command, ResponseCode.SYSTEM_ERROR, status)
+
+
+def recall_message(broker: Broker, asked: Asked) -> Reply:
+    """Take back a message that waits for its time: a message of its own that cancels it there."""
+    header: RecallMessage = asked.header  # type: ignore[assignment]
+    command, topic = asked.command, header.topic
+    if not broker.config.broker_permission & PERM_WRITE or broker.read_only:
+        return answer(command, ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
+    if broker.topics.find(topic) is None:
+        return answer(command, ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
+    handle, flaw = decode_recall_handle(header.recall_handle), None
+    if handle is None:
+        return answer(command, ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
+    left = (parse_long(handle.time) or 0) - broker.store.setup.clock.now()
+    if handle.topic != topic:
+        flaw = "topic not match"
+    elif handle.broker_name != broker.config.broker_name:
+        flaw = "broker service not available"
+    elif not 0 < left < broker.config.timer_max_delay_sec * _SECOND:
+        flaw = "timestamp invalid"
+    if flaw is not None:
+        return answer(command, ResponseCode.ILLEGAL_OPERATION, f"recall failed, {flaw}")
+    key = handle.uniq_key
+    properties = {
+        TAGS: "_RECALL_TAG_",
+        TIMER_DEL_UNIQKEY: f"{topic}+{key}",
+        UNIQ_KEY: key,
+        TIMER_DELIVER_MS: handle.time,
+        BORN_TIMESTAMP: str(broker.store.setup.clock.now()),
+        TRACE_CONTEXT: "",
+        PGROUP: header.producer_group or "",
+    }
+    ticket = broker.store.put_async(NewMessage(topic, b"0", 0, properties, born_host=asked.host))
+    return Putting(ticket, partial(_recalled, command, ticket, key))
+
+
+def _recalled(command: RemotingCommand, ticket: PutTicket, key: str) -> RemotingCommand:
+    if ticket.status is not None and ticket.status.is_stored:
+        return answer(command, header=RecallMessageAnswer(msg_id=key))
+    return answer(command, ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
 
 
 def check_request(broker: Broker, half: Message) -> tuple[Connection, RemotingCommand] | None:

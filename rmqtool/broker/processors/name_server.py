@@ -5,6 +5,8 @@ Upstream: ``ClientRequestProcessor``, ``DefaultRequestProcessor``, ``RouteInfoMa
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import Version
@@ -12,9 +14,10 @@ from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.answers import NO_CONFIG_ITEM, NO_ROUTE, answer, refuse
 from rmqtool.remoting.bodies.routes import BrokerData, ClusterInfo, KVTable, QueueData, TopicList, TopicRouteData
 from rmqtool.remoting.command import RemotingCommand
-from rmqtool.remoting.headers import NoFields
+from rmqtool.remoting.headers import NoFields, Request
 from rmqtool.remoting.requests.names import (
     DeleteKVConfig,
+    GetBrokerClusterInfo,
     GetKVConfig,
     GetKVConfigAnswer,
     GetKVListByNamespace,
@@ -23,7 +26,13 @@ from rmqtool.remoting.requests.names import (
     RegisterBrokerAnswer,
     UnregisterBroker,
 )
-from rmqtool.remoting.requests.topics import GetRouteInfo, GetTopicsByCluster
+from rmqtool.remoting.requests.topics import (
+    DeleteTopicFromNamesrv,
+    GetAllTopicListFromNameServer,
+    GetRouteInfo,
+    GetSystemTopicListFromNameServer,
+    GetTopicsByCluster,
+)
 
 _MASTER = 0
 
@@ -149,3 +158,20 @@ def unregister_slave(broker: Broker, asked: Asked) -> RemotingCommand:
     header: UnregisterBroker = asked.header  # type: ignore[assignment]
     broker.add_slave(header.broker_id, None)
     return answer(asked.command, header=NoFields())
+
+
+# The function that answers each of these requests.
+ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
+    DeleteKVConfig: delete_setting,
+    GetBrokerClusterInfo: show_cluster,
+    GetKVConfig: get_setting,
+    GetKVListByNamespace: list_settings,
+    PutKVConfig: put_setting,
+    RegisterBroker: register_slave,
+    UnregisterBroker: unregister_slave,
+    DeleteTopicFromNamesrv: forget_topic,
+    GetAllTopicListFromNameServer: list_topics,
+    GetRouteInfo: find_route,
+    GetSystemTopicListFromNameServer: list_own_names,
+    GetTopicsByCluster: list_topics_of_cluster,
+}

@@ -5,6 +5,8 @@ Upstream: ``ConsumerManageProcessor``, ``AdminBrokerProcessor``, ``QueryMessageP
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.config import Version
 from rmqtool.formats.commit_log import Message
@@ -14,9 +16,11 @@ from rmqtool.remoting.bodies.broker import ConsumerOffsetSerializeWrapper, Delay
 from rmqtool.remoting.bodies.routes import DataVersion
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.declared import BoundaryType
-from rmqtool.remoting.headers import NoFields
+from rmqtool.remoting.headers import NoFields, Request
 from rmqtool.remoting.requests.messages import QueryMessage, QueryMessageAnswer, ViewMessage
 from rmqtool.remoting.requests.offsets import (
+    GetAllConsumerOffset,
+    GetAllDelayOffset,
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeAnswer,
     GetMaxOffset,
@@ -156,3 +160,18 @@ def view_message(broker: Broker, asked: Asked) -> RemotingCommand:
 def record_bytes(broker: Broker, record: Message) -> bytes:
     """Return the bytes of a record as they are stored."""
     return broker.store.commit_log.read(record.physical_offset, record.total_size)
+
+
+# The function that answers each of these requests.
+ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
+    GetAllConsumerOffset: all_offsets,
+    GetAllDelayOffset: all_delay_offsets,
+    GetEarliestMsgStoretime: earliest_time,
+    GetMaxOffset: max_offset,
+    GetMinOffset: min_offset,
+    QueryConsumerOffset: query_offset,
+    QueryMessage: query_message,
+    SearchOffset: search_offset,
+    UpdateConsumerOffset: update_offset,
+    ViewMessage: view_message,
+}

@@ -17,7 +17,7 @@ from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.message import NewMessage, PutStatus
 from rmqtool.engine.put import PutTicket
-from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.codes import SysFlag, is_since
 from rmqtool.formats.hosts import format_host
 from rmqtool.formats.java import encode_text
 from rmqtool.formats.properties import read_properties
@@ -37,6 +37,7 @@ from rmqtool.formats.topics import (
     PERM_READ,
     PERM_WRITE,
     RETRY_PREFIX,
+    TIMER_TOPIC,
     check_topic_name,
     dlq_topic,
     is_allowed_to_send,
@@ -157,6 +158,8 @@ class Sending:
             message = half
         ticket = self._put(message)
         key = "" if self._is_4_9 else properties[UNIQ_KEY]
+        if ticket.queue[0] == TIMER_TOPIC and is_since(self._broker.version, "5.3.2"):
+            return Putting(ticket, partial(self._answer_timer, command, topic, queue_id, ticket, key))
         return Putting(ticket, partial(self._answer, command, topic, queue_id, ticket, key))
 
     def reply(self, asked: Asked) -> Reply:
@@ -341,6 +344,25 @@ class Sending:
         if not self._is_4_9:
             values = (*values, key)  # type: ignore[assignment]
         return self._templates[code].encode(command.serialize_type, command.opaque, values)
+
+    def _answer_timer(
+        self, command: RemotingCommand, topic: str, queue_id: int, ticket: PutTicket, key: str
+    ) -> RemotingCommand | bytes:
+        """Answer a message that waits for its time with the handle to recall it."""
+        found = self._answer(command, topic, queue_id, ticket, key)
+        handle = self._broker.recall_handle(ticket.physical_offset) if isinstance(found, bytes) else None
+        if handle is None:
+            return found
+        header = SendMessageAnswer(
+            msg_id=ticket.offset_msg_id,
+            queue_id=queue_id,
+            queue_offset=ticket.queue_offset,
+            transaction_id=key,
+            recall_handle=handle,
+            msg_region=self._config.region_id,
+            trace_on=self._trace,
+        )
+        return answer(command, _CODES[ticket.status or PutStatus.PUT_OK], header=header)
 
     def _refused(self, command: RemotingCommand, status: PutStatus) -> RemotingCommand:
         version, store = self._broker.version, self._broker.store

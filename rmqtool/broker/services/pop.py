@@ -7,6 +7,8 @@ AckMessageProcessor, ChangeInvisibleTimeProcessor.
 ``Revival`` reads the revive queues, where records are in the order of their times, acks a second after their check
 points. When enough time has passed after a check point, its messages without an ack are put into the group's retry
 topic. Progress is the last check point that is finished. upstream: PopReviveService.
+
+A pop in order has no check point: ``ordered_pops`` keeps what was popped, and blocks the queue.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from typing import Any, NamedTuple
 
 from rmqtool.broker.offsets import ConsumerOffsets
 from rmqtool.broker.services.events import Happened, Service
+from rmqtool.broker.services.ordered_pops import NO_COMMIT, REVIVE_QUEUE, GroupQueue, OrderedPops
 from rmqtool.broker.services.retry import stored_again, stored_properties
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import Version
-from rmqtool.engine.get import GetMessageStatus, MessageFilter
+from rmqtool.engine.consume_queue import ConsumeQueue
+from rmqtool.engine.get import GetMessageResult, GetMessageStatus, Limits, MessageFilter
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
@@ -62,18 +66,73 @@ def real_topic(topic: str, group: str, receipt: PopReceipt) -> str:
     return pop_retry_topic(group, topic, v2=receipt.retry_flag == _V2)
 
 
+class Pop(NamedTuple):
+    """A pop: for which group, when (ms) and for how long its messages become invisible, and which are wanted.
+
+    ``revive_queue`` gets the check points. A new group begins at the first message, or ``at_end``. With ``in_order``
+    a queue is blocked until its messages are acked, except for the attempt that popped them.
+    """
+
+    group: str
+    revive_queue: int
+    time: int
+    invisible: int
+    message_filter: MessageFilter | None = None
+    at_end: bool = False
+    in_order: bool = False
+    attempt_id: str | None = None
+
+
+class Taken(NamedTuple):
+    """The messages that a pop took of one queue, from an offset on, and how many are ``left`` there.
+
+    ``counts`` are those of a pop in order: how often its messages were consumed before.
+    """
+
+    topic: str
+    queue_id: int
+    start: int
+    got: GetMessageResult | None
+    left: int
+    counts: list[tuple[str, int]]
+
+    @property
+    def offsets(self) -> list[int]:
+        """The queue offsets of the messages."""
+        return [] if self.got is None else [one.queue_offset for one in self.got.messages]
+
+    @property
+    def retry_flag(self) -> str:
+        """Which kind of topic it is, as receipts say it."""
+        return (_V2 if "+" in self.topic else _V1) if self.topic.startswith(RETRY_PREFIX) else "0"
+
+    def receipt(self, pop: Pop, broker_name: str) -> PopReceipt:
+        """Return the receipt for all of it."""
+        times = pop.time, pop.invisible, pop.revive_queue
+        return PopReceipt(self.start, *times, self.retry_flag, broker_name, self.queue_id)
+
+
 class Pops:
     """The pops of one store. The progress of groups is that of ``offsets``."""
 
-    def __init__(self, store: MessageStore, offsets: ConsumerOffsets, chance: Random | None = None) -> None:
+    def __init__(
+        self, store: MessageStore, offsets: ConsumerOffsets, ordered: OrderedPops, chance: Random | None = None
+    ) -> None:
         config = store.setup.config
         self.revive_topic = REVIVE_PREFIX + config.broker_cluster_name
+        self.ordered = ordered
         self._store = store
         self._offsets = offsets
         self._config = config
         self._dialect = dialect_of(config.version.value)
         self._chance = chance or Random()  # noqa: S311  (which queue first, not a secret)
         self._pops = 0
+        self._in_memory = Limits(config).in_memory
+
+    def begin(self, group: str, invisible: int = DEFAULT_INVISIBLE, **more: Any) -> Pop:
+        """Return a pop that happens now."""
+        revive_queue = REVIVE_QUEUE if more.get("in_order") else self._next_revive_queue()
+        return Pop(group, revive_queue, self._store.setup.clock.now(), invisible, **more)
 
     def pop(
         self,
@@ -85,18 +144,26 @@ class Pops:
         message_filter: MessageFilter | None = None,
     ) -> list[Popped]:
         """Pop up to ``most`` messages of a topic and of its retry topic, which sometimes goes first."""
-        v2 = self._config.enable_retry_topic_v2
-        retry = (pop_retry_topic(group, topic, v2=v2), (0,), None)
-        sources = [(topic, tuple(queue_ids), message_filter), retry]
-        if self._chance.randrange(_HUNDRED) < self._config.pop_from_retry_probability:
-            sources.reverse()
-        revive_queue = self._next_revive_queue()
-        found: list[Popped] = []
-        for name, queues, wanted in sources:
+        pop = self.begin(group, invisible, message_filter=message_filter)
+        return [popped for taken in self.take(pop, topic, queue_ids, most) for popped in self._popped(pop, taken)]
+
+    def take(self, pop: Pop, topic: str, queue_ids: Sequence[int], most: int = MOST_AT_ONCE) -> list[Taken]:
+        """Take up to ``most`` messages of a topic, and of its retry topic, which sometimes goes first.
+
+        There is no retry topic of a pop in order: what is not acked stays where it is.
+        """
+        sources = [(topic, tuple(queue_ids), pop)]
+        if not pop.in_order:
+            retry = pop_retry_topic(pop.group, topic, v2=self._config.enable_retry_topic_v2)
+            sources.append((retry, (0,), pop._replace(message_filter=None, at_end=False)))
+            if self._chance.randrange(_HUNDRED) < self._config.pop_from_retry_probability:
+                sources.reverse()
+        found: list[Taken] = []
+        for name, queues, one in sources:
             for queue_id in queues:
-                if len(found) < most:
-                    place = name, queue_id, revive_queue
-                    found += self.pop_queue(group, place, most - len(found), invisible, wanted)
+                taken = self._take_queue(one, name, queue_id, most)
+                most -= 0 if taken.got is None else taken.got.count
+                found.append(taken)
         return found
 
     def pop_queue(
@@ -107,33 +174,83 @@ class Pops:
         invisible: int,
         message_filter: MessageFilter | None = None,
     ) -> list[Popped]:
-        """Pop messages of one queue; ``place`` is topic, queue, and the revive queue of the check point.
-
-        Nothing is popped unless its check point is stored.
-        """
+        """Pop messages of one queue; ``place`` is topic, queue, and the revive queue of the check point."""
         topic, queue_id, revive_queue = place
-        offset, now = self._start(group, topic, queue_id), self._store.setup.clock.now()
-        got = self._store.reader.get(topic, queue_id, offset, most, message_filter)
-        if got.status in _MOVED:
-            offset = got.next_begin_offset
-            got = self._store.reader.get(topic, queue_id, offset, most, message_filter)
-        records = [record for record in got.decoded() if isinstance(record, Message)]
-        if records:
-            offsets = [one.queue_offset for one in got.messages]
-            if not self._put_check_point(group, place, offsets, (offset, now, invisible)).is_ok:
-                return []
-        if got.next_begin_offset > offset:
-            self._offsets.commit_offset(group, topic, queue_id, got.next_begin_offset)
-        flag = (_V2 if "+" in topic else _V1) if topic.startswith(RETRY_PREFIX) else "0"
-        receipt = PopReceipt(offset, now, invisible, revive_queue, flag, self._config.broker_name, queue_id)
+        pop = Pop(group, revive_queue, self._store.setup.clock.now(), invisible, message_filter)
+        return self._popped(pop, self._take_queue(pop, topic, queue_id, most))
+
+    def _popped(self, pop: Pop, taken: Taken) -> list[Popped]:
+        if taken.got is None:
+            return []
+        receipt = taken.receipt(pop, self._config.broker_name)
         return [
             Popped(record, receipt._replace(queue_offset=one.queue_offset))
-            for record, one in zip(records, got.messages, strict=True)
+            for record, one in zip(taken.got.decoded(), taken.got.messages, strict=True)
+            if isinstance(record, Message)
         ]
+
+    def _take_queue(self, pop: Pop, topic: str, queue_id: int, most: int) -> Taken:
+        """Take messages of one queue. Nothing is taken unless its check point is stored."""
+        place, reader = GroupQueue(topic, pop.group, queue_id), self._store.reader
+        if pop.in_order and self.ordered.is_blocked(place, pop.invisible, pop.attempt_id):
+            return Taken(topic, queue_id, 0, None, 0, [])
+        offset = self._start(pop, place)
+        if most <= 0:
+            return Taken(topic, queue_id, offset, None, max(reader.bounds(topic, queue_id).max_offset - offset, 0), [])
+        got = reader.get(topic, queue_id, offset, most, pop.message_filter)
+        if got.status in _MOVED:
+            offset = got.next_begin_offset
+            got = reader.get(topic, queue_id, offset, most, pop.message_filter)
+        left = max(got.max_offset - got.next_begin_offset, 0)
+        if not got.count:
+            if got.next_begin_offset > offset:
+                self._offsets.commit_offset(pop.group, topic, queue_id, got.next_begin_offset)
+            return Taken(topic, queue_id, offset, None, left, [])
+        offsets = [one.queue_offset for one in got.messages]
+        if pop.in_order:
+            counts = self.ordered.take(place, offsets, (pop.time, pop.invisible), pop.attempt_id)
+            self._offsets.commit_offset(pop.group, topic, queue_id, offset)
+            return Taken(topic, queue_id, offset, got, left, counts)
+        check_point = topic, queue_id, pop.revive_queue
+        if not self._put_check_point(pop.group, check_point, offsets, (offset, pop.time, pop.invisible)).is_ok:
+            return Taken(topic, queue_id, offset, None, left + got.count, [])
+        self._offsets.commit_offset(pop.group, topic, queue_id, got.next_begin_offset)
+        return Taken(topic, queue_id, offset, got, left, [])
 
     def ack(self, group: str, topic: str, receipt: PopReceipt) -> PutTicket:
         """Store that a message does not come back."""
-        return self._put_ack(group, real_topic(topic, group, receipt), receipt)
+        return self._store.put(self.ack_message(group, topic, receipt))
+
+    def ack_message(self, group: str, topic: str, receipt: PopReceipt) -> NewMessage:
+        """Return the record that says that a message does not come back."""
+        assert receipt.queue_offset is not None, "the receipt of one message"
+        topic = real_topic(topic, group, receipt)
+        body = {**self._ack_body(group, topic, receipt), "ao": receipt.queue_offset}
+        return self._ack_record(PopTag.ACK, body, receipt)
+
+    def batch_ack_message(self, group: str, topic: str, receipt: PopReceipt, offsets: Sequence[int]) -> NewMessage:
+        """Return the record that says that some messages of one pop do not come back."""
+        topic = real_topic(topic, group, receipt)
+        body = {**self._ack_body(group, topic, receipt), "ao": -1, "aol": list(offsets)}
+        return self._ack_record(PopTag.BATCH_ACK, body, receipt)
+
+    def ack_in_order(self, place: GroupQueue, receipt: PopReceipt, offset: int) -> int:
+        """Take an ack of a pop in order; return the offset that is committed, or why none is."""
+        group, topic, queue_id = place.group, place.topic, place.queue_id
+        if offset < self._offsets.query_offset(group, topic, queue_id):
+            return NO_COMMIT
+        found = self.ordered.ack(place, offset, receipt.pop_time)
+        if found >= 0 and not self._offsets.has_pending_reset(group, topic, queue_id):
+            self._offsets.commit_offset(group, topic, queue_id, found)
+        return found
+
+    def postpone_in_order(self, place: GroupQueue, receipt: PopReceipt, offset: int, invisible: int) -> PopReceipt:
+        """Change when a message of a pop in order is visible again."""
+        if offset < self._offsets.query_offset(place.group, place.topic, place.queue_id):
+            return receipt
+        visible = self._store.setup.clock.now() + invisible
+        self.ordered.postpone(place, offset, receipt.pop_time, visible)
+        return receipt._replace(invisible_time=visible - receipt.pop_time)
 
     def change_invisible(self, group: str, topic: str, receipt: PopReceipt, invisible: int) -> PopReceipt | None:
         """Change when a message comes back: with a check point of its own, and an ack of the old one."""
@@ -142,13 +259,37 @@ class Pops:
         place = real, receipt.queue_id, receipt.revive_queue_id
         if not self._put_check_point(group, place, [offset], (offset, now, invisible)).is_ok:
             return None
-        self._put_ack(group, real, receipt)
+        self.ack(group, real, receipt)
         return receipt._replace(check_point_offset=offset, pop_time=now, invisible_time=invisible)
 
-    def _start(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the offset from which a group continues. A new group begins at the first message."""
+    def _start(self, pop: Pop, place: GroupQueue) -> int:
+        """Return the offset from which a group continues. A new group begins at the first message, or at the last.
+
+        A group that begins at the end still gets all messages of a queue whose first one is in memory.
+        """
+        topic, group, queue_id = place
+        reset = self._offsets.take_reset(group, topic, queue_id)
+        if reset is not None:
+            self.ordered.clear(place)
+            self._offsets.commit_offset(group, topic, queue_id, reset)
+            return reset
         stored = self._offsets.query_offset(group, topic, queue_id)
-        return stored if stored >= 0 else max(self._store.reader.bounds(topic, queue_id).min_offset, 0)
+        if stored >= 0:
+            return stored
+        low, high = self._store.reader.bounds(topic, queue_id)
+        begin = max(low, 0)
+        if pop.at_end and not (low <= 0 and self._is_young(topic, queue_id)):
+            begin = max(high - 1, 0)
+        self._offsets.commit_offset(group, topic, queue_id, begin)
+        return begin
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Return whether the first message of a queue is in memory, by the broker's rule."""
+        queue = self._store.find_queue(topic, queue_id)
+        first = queue.read_units(0, 1) if isinstance(queue, ConsumeQueue) else []
+        if not self._config.init_pop_offset_by_check_msg_in_mem or not first:
+            return False
+        return self._store.commit_log.committed_offset - first[0].physical_offset <= self._in_memory
 
     def _next_revive_queue(self) -> int:
         found = self._pops % max(self._config.revive_queue_num, 1)
@@ -175,12 +316,11 @@ class Pops:
             "t": topic,
         }
         pop_id = PopId(PopTag.CHECK_POINT, topic, queue_id, (start,), group, pop_time, self._config.broker_name)
-        return self._put(pop_id, body, revive_queue, pop_time + invisible - ACK_INTERVAL)
+        due = revive_queue, pop_time + invisible - ACK_INTERVAL
+        return self._store.put(self._record(PopTag.CHECK_POINT, pop_id, body, due))
 
-    def _put_ack(self, group: str, topic: str, receipt: PopReceipt) -> PutTicket:
-        assert receipt.queue_offset is not None, "the receipt of one message"
-        body = {
-            "ao": receipt.queue_offset,
+    def _ack_body(self, group: str, topic: str, receipt: PopReceipt) -> dict[str, Any]:
+        return {
             "bn": receipt.broker_name,
             "c": group,
             "pt": receipt.pop_time,
@@ -188,21 +328,20 @@ class Pops:
             "so": receipt.check_point_offset,
             "t": topic,
         }
-        pop_id = PopId(
-            PopTag.ACK,
-            topic,
-            receipt.queue_id,
-            (receipt.queue_offset,),
-            group,
-            receipt.pop_time,
-            receipt.broker_name,
-        )
-        return self._put(pop_id, body, receipt.revive_queue_id, receipt.pop_time + receipt.invisible_time)
 
-    def _put(self, pop_id: PopId, body: dict[str, Any], revive_queue: int, deliver: int) -> PutTicket:
-        properties = {TAGS: pop_id.tag.value, TIMER_DELIVER_MS: str(deliver), UNIQ_KEY: encode_pop_id(pop_id)}
-        data = encode_pop_body(pop_id.tag, body, self._dialect)
-        return self._store.put(NewMessage(self.revive_topic, data, revive_queue, properties, property_bins=BUILT_BINS))
+    def _ack_record(self, tag: PopTag, body: dict[str, Any], receipt: PopReceipt) -> NewMessage:
+        # upstream: also the key of a batch is that of an ack, of no message.
+        place = body["t"], body["q"], (body["ao"],)
+        pop_id = PopId(PopTag.ACK, *place, body["c"], receipt.pop_time, receipt.broker_name)
+        deliver = receipt.pop_time + receipt.invisible_time
+        return self._record(tag, pop_id, body, (receipt.revive_queue_id, deliver))
+
+    def _record(self, tag: PopTag, pop_id: PopId, body: dict[str, Any], due: tuple[int, int]) -> NewMessage:
+        """Return a record for a revive queue, where it is at a time; ``due`` has both."""
+        revive_queue, deliver = due
+        properties = {TAGS: tag.value, TIMER_DELIVER_MS: str(deliver), UNIQ_KEY: encode_pop_id(pop_id)}
+        data = encode_pop_body(tag, body, self._dialect)
+        return NewMessage(self.revive_topic, data, revive_queue, properties, property_bins=BUILT_BINS)
 
 
 _AT_ONCE = 32

@@ -14,6 +14,7 @@ from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.offsets import ConsumerOffsets, SaveSchedule, progress_file
 from rmqtool.broker.services.delay import AT_ONCE, DelayService
 from rmqtool.broker.services.events import Happened, Service
+from rmqtool.broker.services.ordered_pops import OrderedPops
 from rmqtool.broker.services.pop import Pops, Revival
 from rmqtool.broker.services.retry import Retries
 from rmqtool.broker.services.timers import Timers
@@ -48,7 +49,8 @@ class Services:
         self.retry = Retries(store, self.topics, self.groups)
         self.transactions = Transactions(store)
         self.check = TransactionCheck(store, self.offsets, self.topics, self.transactions)
-        self.pops = Pops(store, self.offsets)
+        order = config_text(files, paths.CONSUMER_ORDER_INFO)
+        self.pops = Pops(store, self.offsets, OrderedPops(order, config.version.value, clock.now))
         self.revival = Revival(store, self.offsets, self.topics, self.pops)
         self._schedule = SaveSchedule(clock)
 
@@ -104,13 +106,14 @@ class Services:
         self.offsets.save()
         self.topics.save_changed()
         self.groups.save_changed()
+        self.pops.ordered.save()
 
     def unsaved(self) -> list[Callable[[], object]]:
         """Return what writes down how far everything is now, once all that was put by now is durable.
 
         Another thread may do it: what it writes was made here.
         """
-        tables = (self.delay, self.offsets, self.topics, self.groups)
+        tables = (self.delay, self.offsets, self.topics, self.groups, self.pops.ordered)
         return [write for table in tables if (write := table.unsaved()) is not None]
 
     def close(self) -> None:

@@ -137,9 +137,9 @@ class MessageQueueAssignment(Body):
 
 
 class QueryAssignmentResponseBody(Body):
-    """These ones."""
+    """These ones; none are named where that is not known."""
 
-    message_queue_assignments: list[MessageQueueAssignment]
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
 class SetMessageRequestModeRequestBody(Body):

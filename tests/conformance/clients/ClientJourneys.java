@@ -183,6 +183,23 @@ public class ClientJourneys {
     void push() throws Exception { fill(12); push("one", 12, MessageSelector.byTag("*"), m -> 0); }
     void tag() throws Exception { fill(12); push("one", 8, MessageSelector.byTag("TagA || TagB"), m -> 0); }
     void sql() throws Exception { fill(12); push("one", 4, MessageSelector.bySql("n > 5 AND TAGS <> 'TagC'"), m -> 0); }
+/*5*/    void pop() throws Exception { pops(12, m -> 0); }
+/*5*/    void unacked() throws Exception { pops(5, m -> m.getKeys().equals("k1") ? 1 : 0); }
+/*5*/    /** Pops messages, as an administrator has it: the broker decides which queues a member takes. */
+/*5*/    void pops(int count, ToIntFunction<MessageExt> fails) throws Exception {
+/*5*/        DefaultMQProducer p = fill(count == 12 ? 12 : 4);
+/*5*/        org.apache.rocketmq.client.impl.factory.MQClientInstance factory = p.getDefaultMQProducerImpl().getMqClientFactory();
+/*5*/        factory.getMQClientAPIImpl().setMessageRequestMode(factory.findBrokerAddressInPublish(p.fetchPublishMessageQueues(topic).get(0).getBrokerName()),
+/*5*/            topic, group, org.apache.rocketmq.common.message.MessageRequestMode.POP, 0, PATIENCE_MS);
+/*5*/        Due due = new Due(count);
+/*5*/        DefaultMQPushConsumer c = consumer("one");
+/*5*/        c.setClientRebalance(false);
+/*5*/        c.setConsumeMessageBatchMaxSize(1);
+/*5*/        c.subscribe(topic, "*");
+/*5*/        concurrently(c, "one", due, fails);
+/*5*/        c.start();
+/*5*/        due.await();
+/*5*/    }
     void retry() throws Exception { fill(4); push("one", 10, MessageSelector.byTag("*"), m -> m.getKeys().equals("k0") ? 0 : 2); }
     void dead() throws Exception {
         fill(2);
