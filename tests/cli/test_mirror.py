@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from rmqtool.cli import main
+from tests.guards import surroundings
 from tests.support.schemas import validate
 from tests.support.scripted_cluster import in_thread
 from tests.support.scripted_master import SEGMENT, ScriptedMaster, log_files
@@ -114,3 +117,49 @@ def test_a_signal_ends_it_with_everything_on_disk(number, status, master, tmp_pa
     assert process.returncode == status
     assert json.loads(out.splitlines()[-1])["durable"] == len(master.log)
     assert log_files(tmp_path / "m") == master.files()
+
+
+@pytest.mark.parametrize("real", [True, False], ids=["mounted", "injected"])
+@pytest.mark.parametrize("kind", ["full", "read-only"])
+def test_a_disk_that_takes_nothing_is_7_and_the_mirror_goes_on_later(kind, real, master, tmp_path, capsys):
+    """What the master has more needs a further segment, and what was there stays."""
+    if real and not surroundings.can_mount():
+        pytest.skip("mounting is not allowed here")
+
+    def begun(parent):
+        parent.mkdir(exist_ok=True)
+        assert main(["mirror", master.address, str(parent / "m"), "--once", "--quiet"]) == 0
+        return parent / "m"
+
+    reports = len(master.reports)
+    with ExitStack() as stack:
+        if kind == "full" and real:
+            root = stack.enter_context(surroundings.full_tmpfs(tmp_path, begun, megabytes=2))
+        else:
+            root = begun(tmp_path / "there")
+        before, end = log_files(root), len(master.log)
+        master.grow(100)
+        with ExitStack() as failing:
+            if kind == "read-only" and real:
+                failing.enter_context(surroundings.read_only_mount(root))
+            elif not real:
+                number = errno.ENOSPC if kind == "full" else errno.EROFS
+                failing.enter_context(surroundings.failing_calls(root, number))
+            assert main(["mirror", master.address, str(root), "--once"]) == 7
+            assert [log_files(root)[name][: end - int(name)] for name in before] == [
+                data[: end - int(name)] for name, data in before.items()
+            ]
+        # Nothing is acknowledged that found no room.
+        assert max(master.reports[reports:]) <= (SEGMENT * 2)
+        (tmp_path / "small" / "filler").unlink(missing_ok=True)
+        assert main(["mirror", master.address, str(root), "--once"]) == 0
+        assert log_files(root) == master.files()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_new_mirror_on_a_full_disk_leaves_nothing(master, tmp_path):
+    (tmp_path / "there").mkdir()
+    with surroundings.failing_calls(tmp_path / "there" / "m", errno.ENOSPC):
+        assert main(["mirror", master.address, str(tmp_path / "there" / "m"), "--once"]) == 7
+    assert list((tmp_path / "there").iterdir()) == []
+    assert master.reports == []
