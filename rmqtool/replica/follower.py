@@ -110,10 +110,11 @@ class Mirror:
                 self._connect_and_follow(self._loop.run(find()))
                 return self._line()
             except RemoteError as error:
+                if self._directory is not None:
+                    self._log.sync()
                 failures = 1 if self._durable > before else failures + 1
                 if self._directory is None or (self._manner.once and failures >= _TRIES):
                     raise
-                self._log.sync()
                 self._tell_problem("lost", error.message)
             if self._stop.wait(_PAUSE):
                 return self._line()

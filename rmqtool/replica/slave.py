@@ -4,6 +4,9 @@ The classic protocol has no handshake: the first report says where the master be
 comes first. The slave closes a connection on which nothing came for 20 seconds, and reports at least every 5; a master
 does the same.
 
+In controller mode each chunk says what the in-sync set has: the *confirm offset*. A master that takes over may lack
+what comes after it. So the slave keeps such bytes in memory and writes them once they are confirmed.
+
 One thread receives and writes. While more is to be read, another one syncs, so that the network does not wait for the
 disk. When nothing more is to be read, the first one syncs by itself: at once if producers of a SYNC_MASTER wait for it,
 else after 0.2 seconds.
@@ -15,6 +18,7 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -31,6 +35,8 @@ HEARTBEAT, SILENCE, CONNECT = 5.0, 20.0, 3.0
 _BUFFER: Final = 1 << 20
 # Any number of a broker that the controller has not given away.
 _LEARNER: Final = 0x7FFF0000
+# Bytes kept in memory because they are not confirmed, after which the slave reads slowly: bytes at once, and seconds.
+_MUCH, _LITTLE, _SLOW = 8 << 20, 64 << 10, 0.25
 # Bytes and seconds after which the log is synced; and the longest wait for bytes.
 _SYNC_BYTES, _SYNC_SECONDS, _WAIT = 8 << 20, 0.2, 0.05
 
@@ -125,15 +131,15 @@ class Stream:
             raise ConnectionLost(f"{self.peer} sent nothing for {SILENCE:g} s")
         return is_there
 
-    def pieces(self) -> Iterator[tuple[Chunk, int, memoryview]]:
+    def pieces(self, most: int = _BUFFER) -> Iterator[tuple[Chunk, int, memoryview]]:
         """Yield the bytes that came: their chunk, their physical offset, and a view that is valid until the next.
 
-        A heartbeat has no bytes. Neighbouring chunks are joined, so that they are written at once. Raises
-        ConnectionLost at the end, after everything that came before it.
+        At most ``most`` bytes are read. A heartbeat has no bytes. Neighbouring chunks are joined, so that they are
+        written at once. Raises ConnectionLost at the end, after everything that came before it.
         """
         self._socket.setblocking(False)
         try:
-            count = self._socket.recv_into(self._buffer[self._filled :])
+            count = self._socket.recv_into(self._buffer[self._filled : self._filled + most])
         except BlockingIOError:
             return
         except OSError as error:
@@ -263,6 +269,10 @@ class Following:
         self._stream: Stream | None = None
         self._first = self._reported = 0
         self._dirty_since: float | None = None
+        # The confirm offset, None without a controller; the bytes that came after it; and where the next ones belong.
+        self._confirmed: int | None = None
+        self._held: deque[tuple[Chunk, int, bytes]] = deque()
+        self._held_size = self._arrived = 0
 
     def connect(self) -> Handshake | None:
         """Connect; return what the master says about its epochs, None outside of controller mode."""
@@ -272,7 +282,8 @@ class Following:
     def begin(self) -> None:
         """Say where the mirror goes on."""
         assert self._stream is not None, "it is connected"
-        self._first = self._reported = self._log.next_offset
+        self._first = self._reported = self._arrived = self._log.next_offset
+        self._confirmed = -1 if self._stream.has_epochs else None
         self._stream.report(self._first)
 
     def close(self) -> None:
@@ -296,20 +307,50 @@ class Following:
         self.acknowledge()
 
     def _receive(self, stream: Stream) -> None:
-        log = self._log
-        for chunk, physical_offset, data in stream.pieces():
+        most = _BUFFER
+        if self._held_size > _MUCH:
+            # Reading cannot stop: the confirm offset comes with the bytes.
+            time.sleep(_SLOW)
+            most = _LITTLE
+        for chunk, physical_offset, data in stream.pieces(most):
+            if chunk.confirm_offset is not None:
+                self._confirmed = max(self._confirmed or 0, chunk.confirm_offset)
+                self._take_confirmed()
             if not len(data):
                 continue
+            if physical_offset != self._arrived:
+                raise ConnectionLost(
+                    f"{stream.peer} sent bytes from {physical_offset} on; those from {self._arrived} on are missing"
+                )
+            self._arrived += len(data)
+            left = b"" if self._held else self._take(chunk, physical_offset, data)
+            if self._held or left:
+                rest = bytes(left or data)
+                self._held.append((chunk, self._arrived - len(rest), rest))
+                self._held_size += len(rest)
+        if self._dirty_since is None and self._log.unsynced:
+            self._dirty_since = time.monotonic()
+
+    def _take_confirmed(self) -> None:
+        """Take what was kept in memory, as far as it is confirmed now."""
+        while self._held:
+            chunk, physical_offset, data = self._held[0]
+            left = self._take(chunk, physical_offset, memoryview(data))
+            self._held_size -= len(data) - len(left)
+            if left:
+                self._held[0] = chunk, physical_offset + len(data) - len(left), bytes(left)
+                return
+            self._held.popleft()
+
+    def _take(self, chunk: Chunk, physical_offset: int, data: memoryview) -> memoryview:
+        """Take bytes as far as they are confirmed, and return the others."""
+        size = len(data) if self._confirmed is None else min(max(self._confirmed - physical_offset, 0), len(data))
+        if size:
             if chunk.epoch is not None and chunk.epoch != self._epoch:
                 self._take_epoch(chunk.epoch)
                 self._epoch = chunk.epoch
-            if physical_offset != log.next_offset:
-                raise ConnectionLost(
-                    f"{stream.peer} sent bytes from {physical_offset} on; those from {log.next_offset} on are missing"
-                )
-            log.take(physical_offset, data)
-        if self._dirty_since is None and log.unsynced:
-            self._dirty_since = time.monotonic()
+            self._log.take(physical_offset, data[:size])
+        return data[size:]
 
     def _sync_in_pause(self) -> None:
         """Sync, while nothing is to be read."""

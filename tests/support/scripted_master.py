@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +51,8 @@ class ScriptedMaster(ScriptedPeer):
         self.min_offset = 0
         self.name, self.role, self.version = "broker-a", "ASYNC_MASTER", "V5_3_3"
         self.epochs = epochs
+        # What the in-sync set has; None: everything.
+        self.confirmed: int | None = None
         self.reports: list[int] = []
         self.starts: list[int] = []
         self.greetings: list[bytes] = []
@@ -140,6 +143,11 @@ class ScriptedMaster(ScriptedPeer):
             writer.transport.abort()
         await super().stop()
 
+    def hang_up(self) -> None:
+        """Close the connections of all slaves; from any thread."""
+        for writer in list(self._slaves):
+            writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
     async def _feed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._slaves.add(writer)
         taking: asyncio.Task[None] | None = None
@@ -201,7 +209,8 @@ class ScriptedMaster(ScriptedPeer):
         if self.epochs is None:
             return struct.pack(">qi", at, size)
         epoch, start = [entry for entry in self.epochs if entry[1] <= at][-1]
-        return struct.pack(">iiqiqq", 2, size, at, epoch, start, len(self.log))
+        confirmed = len(self.log) if self.confirmed is None else self.confirmed
+        return struct.pack(">iiqiqq", 2, size, at, epoch, start, confirmed)
 
 
 def log_files(mirror: Path) -> dict[str, bytes]:

@@ -417,6 +417,60 @@ def test_a_master_of_other_epochs_is_told(controlled, tmp_path):
     assert log_files(tmp_path / "m") == before
 
 
+@pytest.fixture
+def following(controlled, tmp_path):
+    """Give a mirror of a controlled master that follows in a thread; it ends with the test."""
+    stop, told = threading.Event(), []
+    how = {"stop": stop, "told": told.append, "config_every": "20ms"}
+    thread = threading.Thread(target=lambda: mirrored(controlled.address, tmp_path / "m", **how))
+    thread.start()
+    yield told
+    stop.set()
+    thread.join(10)
+
+
+def ends_at(root, master, end):
+    """Return whether a mirror has the bytes of its master before ``end``, and zeros from there on."""
+    has = b"".join(log_files(root).values()) if (root / "commitlog").exists() else b""
+    return has[:end] == master.log[:end] and not has[end:].strip(b"\0")
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_nothing_is_stored_that_is_not_confirmed(slow, controlled, following, tmp_path, monkeypatch):
+    """Neither bytes nor epochs of a master that may lose them again; a heartbeat tells that they are confirmed."""
+    if slow:
+        monkeypatch.setattr("rmqtool.replica.slave._MUCH", 1000)
+        monkeypatch.setattr("rmqtool.replica.slave._LITTLE", 100)
+        monkeypatch.setattr("rmqtool.replica.slave._SLOW", 0.001)
+    controlled.confirmed = 40_000
+    controlled.grow(100)
+    wait_for(lambda: ends_at(tmp_path / "m", controlled, 40_000))
+    time.sleep(0.1)
+    assert ends_at(tmp_path / "m", controlled, 40_000)
+    assert max(controlled.reports) <= 40_000
+    assert (tmp_path / "m" / "epochFileCheckpoint").read_text().splitlines()[2:] == ["1-0"]
+    for confirmed in (40_001, 66_000, len(controlled.log)):
+        controlled.confirmed = confirmed
+        wait_for(lambda confirmed=confirmed: ends_at(tmp_path / "m", controlled, confirmed))
+    wait_for(lambda: "2-66536" in (tmp_path / "m" / "epochFileCheckpoint").read_text())
+    assert log_files(tmp_path / "m") == controlled.files()
+
+
+def test_a_mirror_goes_on_with_a_master_that_lacks_what_was_not_confirmed(controlled, following, tmp_path):
+    controlled.confirmed = 60_000
+    controlled.grow(100)
+    wait_for(lambda: ends_at(tmp_path / "m", controlled, 60_000))
+    other = ScriptedMaster()
+    other.grow(120, text="other")
+    controlled.log[:] = controlled.log[:60_000] + other.log[60_000:]
+    controlled.epochs, controlled.confirmed = [(1, 0), (3, 60_000)], None
+    controlled.hang_up()
+    wait_for(lambda: ends_at(tmp_path / "m", controlled, len(controlled.log)))
+    assert (tmp_path / "m" / "epochFileCheckpoint").read_text().splitlines()[2:] == ["1-0", "3-60000"]
+    assert log_files(tmp_path / "m") == controlled.files()
+    assert "lost" in {one.get("event") for one in following}
+
+
 def test_a_live_mirror_has_queues_while_it_grows(master, tmp_path):
     """Records are cut anywhere by the frames; whole ones are in the queues a second later."""
     master.grow(150)
