@@ -166,6 +166,8 @@ class _Publishing:
         manifest = current.decode("ascii").strip()
         for name in sorted(tables - there):
             self._copy(name, 0)
+        # A manifest that CURRENT names already tells readers of these tables: their names must be durable before it.
+        self._files.fsync_dir(self._directory)
         self._copy(manifest, self._size_of(manifest) if manifest in there else 0)
         for name in (_IDENTITY, _LOCK):
             if name not in there:
@@ -181,6 +183,9 @@ class _Publishing:
     def _switch(self, current: bytes) -> None:
         path, new = self._path(_CURRENT), self._path(_NEW_CURRENT)
         self._before_write(path, "modify" if self._files.exists(path) else "create")
+        if self._files.exists(new):
+            # A publication stopped here. RocksDB does not know this name, and leaves the file.
+            self._files.unlink(new)
         with self._files.create(new) as file:
             file.pwrite(current, 0)
             file.fsync()

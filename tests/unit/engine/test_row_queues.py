@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,44 @@ def test_rows_are_as_a_broker_writes_them(tmp_path: Path) -> None:
             bytes.fromhex("00000006014f7264657273016d61780100000000"): bytes.fromhex(f"{200:016x}{2:016x}"),
             b"\0\0\0\x10\x01CHECKPOINT_TOPIC\x01max\x01\0\0\0\0": bytes.fromhex(f"{300:016x}"),
         }
+
+
+def test_a_publication_that_stopped_before_it_was_seen_does_not_stop_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path)
+    files = PosixWritableFileSystem(str(tmp_path))
+    with monkeypatch.context() as patch, closing(QueueRows(listed(tmp_path))) as rows:
+        patch.setattr(files, "rename", Stopping(str(tmp_path), 1).rename)
+        put(rows, 3, 5)
+        with pytest.raises(WriteFailed, match="the process ends"):
+            rows.publish(files)
+    assert bounds(tmp_path) == (0, 3)
+    with closing(QueueRows(listed(tmp_path))) as rows:
+        put(rows, 3, 5)
+        rows.publish(files)
+    assert bounds(tmp_path) == (0, 8)
+
+
+def test_tables_have_durable_names_before_a_manifest_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second publication of a process adds to the manifest that CURRENT names already."""
+    made(tmp_path)
+    rows, files = QueueRows(listed(tmp_path)), PosixWritableFileSystem(str(tmp_path))
+    put(rows, 3, 5)
+    rows.publish(files)
+    put(rows, 8, 2)
+    calls: list[str] = []
+    create, open_write, fsync_dir = files.create, files.open_write, files.fsync_dir
+    monkeypatch.setattr(files, "create", lambda path, size=0: (calls.append(path), create(path, size))[1])
+    monkeypatch.setattr(files, "open_write", lambda path: (calls.append(path), open_write(path))[1])
+    monkeypatch.setattr(files, "fsync_dir", lambda path="": (calls.append("sync"), fsync_dir(path))[1])
+    rows.publish(files)
+    rows.close()
+    manifest = next(at for at, call in enumerate(calls) if "MANIFEST-" in call)
+    last_table = max(at for at, call in enumerate(calls) if call.endswith(".sst"))
+    assert "sync" in calls[last_table:manifest]
 
 
 @pytest.mark.parametrize("fresh", [False, True])
