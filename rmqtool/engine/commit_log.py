@@ -103,8 +103,8 @@ class CommitLog:
         # The largest end of a record in this segment: a blank record must fit after it. Without a segment no record
         # fits.
         self.last_end = -1
-        # A write found the disk full, and nothing of it is in the log.
-        self.was_taken_back = False
+        # The error of a write that found the disk full, and of which nothing is in the log.
+        self.taken_back: NoSpace | None = None
         self._current: WritableFile | None = None
         # The base offset of the current segment, or of the one that will be created first.
         self._base = tail.offset - tail.offset % segment_size
@@ -156,8 +156,8 @@ class CommitLog:
             self._unsynced[self._base] = self._current
             try:
                 self._current.pwrite(data, self.committed_offset - self._base)
-            except NoSpace:
-                self._take_back(len(data))
+            except NoSpace as error:
+                self._take_back(len(data), error)
                 raise
             pending.clear()
             # The order matters: a thread that reads both meanwhile gets a time that is too old, never one that is too
@@ -173,14 +173,14 @@ class CommitLog:
         self._unsynced[base] = file
         try:
             file.pwrite(data, offset - base)
-        except NoSpace:
-            self._take_back(len(data))
+        except NoSpace as error:
+            self._take_back(len(data), error)
             raise
         self.store_timestamp = store_timestamp
         self.wrote_offset = self.committed_offset = offset + len(data)
         self._committed_timestamp = store_timestamp
 
-    def _take_back(self, length: int) -> None:
+    def _take_back(self, length: int, error: NoSpace) -> None:
         """Write zeros over what reached the file of ``length`` bytes, for which the disk had no room.
 
         The log then ends where it ended before. Only blocks that the file has are written.
@@ -192,13 +192,13 @@ class CommitLog:
             left = len(file.pread(length, place).rstrip(b"\0"))
             if left:
                 file.pwrite(bytes(left), place)
-            self.was_taken_back = True
+            self.taken_back = error
 
     def place(self, size: int) -> int:
         """Return the place of a record of ``size`` bytes; roll to the next segment if it does not fit into this one.
 
         After it there is always space for a blank record. Raises NoSpace, with nothing changed, if a segment cannot be
-        made.
+        made. But if that error is ``taken_back``, records that waited for ``commit`` are not in the log any more.
         """
         if self.wrote_offset + size > self.last_end:
             self.prepare_next()
@@ -237,7 +237,7 @@ class CommitLog:
         with self._creation:
             made, self._prepared = self._prepared, None
             assert made is not None, "the next segment is prepared before the log rolls"
-            left = self.room
+            left, has_pending = self.room, bool(self._pending)
             if left:
                 # Write only the head of the blank record: no reader looks at its body.
                 self._pending.append(encode_blank(left))
@@ -246,6 +246,8 @@ class CommitLog:
                     self.commit()
                 except NoSpace:
                     self._prepared = made
+                    if not has_pending:
+                        self.taken_back = None
                     raise
             self.segments.add(made.segment)
             self._go_on_in(made.file, made.segment.base_offset)
@@ -645,7 +647,10 @@ class Writer:
             position = log.wrote_offset
             if position + size > log.last_end:
                 position = log.place(size)
-        except NoSpace:
+        except NoSpace as error:
+            if error is log.taken_back:
+                # Tickets before this one are not in the log either.
+                raise
             # Nothing was written for this ticket, so the store continues: retention may free space.
             ticket.refuse(PutStatus.CREATE_MAPPED_FILE_FAILED)
             return

@@ -36,6 +36,8 @@ class Health:
     def __init__(self) -> None:
         self.flags = RunningFlag(0)
         self.failure: BaseException | None = None
+        # Whether something else failed after it.
+        self.has_more_failures = False
         # Whether puts are taken, and whether the dispatch continues. Precomputed because each message asks. A full disk
         # does not end the dispatch: it tries again.
         self.is_writeable = self.is_queue_writeable = True
@@ -46,6 +48,8 @@ class Health:
         if self.failure is None:
             self.failure = failure
             self.is_writeable = self.is_queue_writeable = False
+        elif failure is not self.failure:
+            self.has_more_failures = True
 
     def forget_failure(self) -> None:
         """Let the dispatch go on after a write that failed and was taken back."""

@@ -308,7 +308,9 @@ def write_ready(ready: _Ready, put: PutColumns, log: CommitLog, offsets: QueueOf
     while at < count:
         try:
             until = log.place_many(ends, at)
-        except NoSpace:
+        except NoSpace as error:
+            if error is log.taken_back:
+                raise
             for row in ready.rows[at:].tolist():
                 put.refused[row] = PutStatus.CREATE_MAPPED_FILE_FAILED
             return

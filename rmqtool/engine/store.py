@@ -662,8 +662,8 @@ class MessageStore:
 
         Its messages were refused, and so are those that wait: numbers were given to them.
         """
-        failure = self._health.failure
-        if not isinstance(failure, NoSpace) or not self._engine.log.was_taken_back:
+        failure = self._engine.log.taken_back
+        if failure is None or failure is not self._health.failure or self._health.has_more_failures:
             return None
         self._engine.writer.write_waiting()
         self._health.forget_failure()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import accumulate
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rmqtool.config import Version
 from rmqtool.engine.commit_log import CommitLog, LogDirectory, Tail
 from rmqtool.engine.message import PutStatus
 from rmqtool.engine.store import MessageStore
-from rmqtool.errors import NoSpace, Refused, StoreError
+from rmqtool.errors import NoSpace, Refused, StoreError, WriteFailed
 from rmqtool.files.filesystem import Space, WritableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.commit_log import BLANK_SIZE, Message, decode_record
@@ -230,6 +231,65 @@ def test_without_room_for_a_segment_the_message_is_refused_and_nothing_changes(
         assert store.put(a_message(body=b"x" * 3900)).queue_offset == 2
         assert store.condition().failure is None
         assert log_names(store.setup.files) == [0, SEGMENT]
+
+
+def test_messages_that_a_full_disk_took_from_the_log_with_the_blank_are_not_acknowledged() -> None:
+    """They waited for the same write. The next message must not get their places either."""
+    disk = FaultyDisk()
+    files = FaultyFileSystem(disk)
+    store = small_store(files=files)
+    assert store.put(a_message()).is_ok
+    waiting = [store.put_async(a_message(1)), store.put_async(a_message(2, body=b"x" * 3800))]
+    store.commit_log.prepare_next()
+    disk.fail(1, errno.ENOSPC)
+    store.write_now()
+    assert [ticket.status for ticket in waiting] == [PutStatus.UNKNOWN_ERROR] * 2
+    assert store.put(a_message(3)).status is PutStatus.SERVICE_NOT_AVAILABLE
+    with pytest.raises(NoSpace):
+        store.close()
+    assert [(one.queue_offset, one.raw_body) for one in iter_records(files)] == [(0, b"body 0")]
+    # All of them were refused, so the store is closed like any other.
+    with MessageStore.open(small_setup(files=files)) as again:
+        assert again.put(a_message(4)).queue_offset == 1
+
+
+def test_a_full_disk_at_the_blank_refuses_one_message() -> None:
+    disk = FaultyDisk()
+    with small_store(files=FaultyFileSystem(disk)) as store:
+        assert store.put(a_message()).is_ok
+        store.commit_log.prepare_next()
+        disk.fail(1, errno.ENOSPC)
+        assert store.put(a_message(1, body=b"x" * 3900)).status is PutStatus.CREATE_MAPPED_FILE_FAILED
+        assert store.put(a_message(2)).queue_offset == 1
+
+
+def test_a_sync_that_found_the_disk_full_is_not_repeated_at_the_close() -> None:
+    """Also if another write was taken back before: after a failed sync the next one proves nothing."""
+    disk = FaultyDisk()
+    files = FaultyFileSystem(disk)
+    store = small_store(files=files)
+    assert store.put(a_message()).is_ok
+    store.commit_log.prepare_next()
+    disk.fail(1, errno.ENOSPC)
+    assert store.put(a_message(1, body=b"x" * 3900)).status is PutStatus.CREATE_MAPPED_FILE_FAILED
+    disk.fail(1, errno.ENOSPC)
+    assert not store.flush_now()
+    with pytest.raises(NoSpace):
+        store.close()
+    assert files.exists("abort")
+
+
+def test_a_full_disk_after_which_something_else_failed_leaves_the_mark() -> None:
+    disk = FaultyDisk()
+    files = FaultyFileSystem(disk)
+    store = small_store(files=files)
+    assert store.put(a_message()).is_ok
+    disk.fail(1, errno.ENOSPC)
+    assert store.put(a_message(1)).status is PutStatus.UNKNOWN_ERROR
+    store._health.poison(WriteFailed("the sync of another thread failed"))
+    with pytest.raises(NoSpace):
+        store.close()
+    assert files.exists("abort")
 
 
 @pytest.mark.parametrize(
