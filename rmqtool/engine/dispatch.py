@@ -326,6 +326,15 @@ class Dispatcher:
             self._reading = segment, segment.filesystem.open_read(segment.path)
         return self._reading[1]
 
+    def _read(self, segment: Segment, position: int, length: int) -> bytes:
+        """Read a segment from a physical offset on; return b"" for bytes that the disk cannot give."""
+        try:
+            return self._opened(segment).pread(length, position - segment.base_offset)
+        except ReadFailed as error:
+            if not is_of_the_disk(error):
+                raise
+            return b""
+
     def _segment_at(self, physical_offset: int) -> Segment | None:
         """Return the segment that holds an offset, or the first one after a gap; None after the last one."""
         segments = self._log.segments
@@ -362,7 +371,7 @@ class Dispatcher:
         """
 
         options = self._options
-        data = self._opened(segment).pread(min(end - position, self._piece), position - segment.base_offset)
+        data = self._read(segment, position, min(end - position, self._piece))
         with self._without_puts:
             piece = decode_piece(data, position, options.rules)
             if piece is None:
@@ -411,8 +420,7 @@ class Dispatcher:
         native, latest, count = kernel.NATIVE, 0, 0
         if native is None or self._options.with_ext or self._delays is None:
             return 0, position, 0
-        file, base = self._opened(segment), segment.base_offset
-        data = file.pread(min(end - position, _LEAST_WINDOW), position - base)
+        data = self._read(segment, position, min(end - position, _LEAST_WINDOW))
         at, last = 0, None
         while (found := native.dispatch_one(data, at, position, self._delays)) is not None:
             if last is not None:
@@ -461,11 +469,8 @@ class Dispatcher:
         """
         file, base, window = self._opened(segment), segment.base_offset, _WINDOW
         while position < end:
-            try:
-                data = file.pread(min(end - position, window), position - base)
-            except ReadFailed as error:
-                if not is_of_the_disk(error):
-                    raise
+            data = self._read(segment, position, min(end - position, window))
+            if not data:
                 break
             at, last = 0, None
             while isinstance(found := decode_record(data, at), Message) and _is_in_place(found, position + at):

@@ -218,6 +218,22 @@ def test_a_record_that_cannot_be_read_hides_no_other(version: Version) -> None:
         assert store.condition().findings[0].offset == offsets[4]
 
 
+@pytest.mark.parametrize("least_for_columns", [0, 1 << 30])
+def test_a_bad_sector_hides_no_record_but_those_in_it(least_for_columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "LEAST_TO_LOAD_BULK", least_for_columns)
+    disk = FaultyDisk()
+    store = small_store(files=FaultyFileSystem(disk), mappedFileSizeCommitLog=1 << 20)
+    records = [store.put(a_message(number, body=bytes(1000))) for number in range(30)]
+    disk.bad_spans["commitlog/00000000000000000000"] = (4096, 8192)
+    found = [one for one in records if one.end_offset <= 4096 or one.physical_offset >= 8192]
+    assert store.dispatch_now() == len(found) == 25
+    finding = store.condition().findings[0]
+    assert (finding.code, finding.offset, finding.length) == ("ST-READ", 4096, 4096)
+    store.close()
+    places = [unit.physical_offset for unit in units(store.setup.files, "T", 0) if unit != FILLER]
+    assert places == [one.physical_offset for one in found]
+
+
 def test_a_body_with_a_wrong_checksum_is_dispatched() -> None:
     files, offsets = a_log_without_queues(V5_3, 3)
     with files.open_write(f"commitlog/{0:020d}") as file:
