@@ -21,6 +21,7 @@ from rmqtool.engine.row_queues import QueueRows, RowFiles
 from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, new_file, path_parts, split
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.formats import layouts
+from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.consume_queue import (
     BATCH_UNIT_SIZE,
     EXT_END_MARK,
@@ -419,15 +420,18 @@ class ConsumeQueue:
 
     def take_back(self, physical_offset: int) -> None:
         """Remove the entries of messages at ``physical_offset`` and after it, from memory and from the files."""
-        end = self.next_offset
+        end = self.next_offset * UNIT_SIZE
+        # A new queue can begin at any offset: before what waits there is nothing to remove.
+        begin = end - sum(map(len, self._pending)) if self._pending else 0
         last = self.read_unit(self.max_offset - 1)
         while last is not None and last.physical_offset >= physical_offset:
             self.max_offset -= 1
             last = self.read_unit(self.max_offset - 1)
         self._pending.clear()
-        self._files.clear(self.max_offset * UNIT_SIZE, end * UNIT_SIZE)
+        self._files.clear(max(begin, self.max_offset * UNIT_SIZE), end)
         self.next_offset = self.max_offset
-        self.max_physic_offset = -1 if last is None else last.physical_offset + last.size
+        is_message = last is not None and last.size != FILLER_SIZE
+        self.max_physic_offset = last.physical_offset + last.size if last is not None and is_message else -1
 
     def remove_file(self, base: int) -> None:
         """Remove the file that begins at a position: all its entries point to removed messages."""

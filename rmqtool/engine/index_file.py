@@ -275,7 +275,9 @@ class IndexService:
         with self._lock:
             if self.current is not None:
                 self.current.take_back()
-                self.indexed_offset = self.current.header.end_phy_offset
+                # The last record of a full file before this one may have keys that were taken back: it is due again.
+                header = self.current.header
+                self.indexed_offset = header.end_phy_offset - (self.current.next_entry == _FIRST)
 
     def flush(self) -> None:
         """Write and force the growing file; the full ones are durable already."""

@@ -283,9 +283,12 @@ def _read_row_ends(state: StoreState, rows: QueueRows, log: SegmentQueue) -> Non
     """Take the ends of queues from RocksDB; raise Refused if they contradict the log, or queues in files."""
     found: dict[QueueKey, QueueEnd] = {}
     for queue, (max_offset, last) in rows.iter_ends():
-        if last is None or last.physical_offset < log.min_offset:
+        if last is None or last.size == FILLER_SIZE:
+            found[queue] = QueueEnd(max_offset, -1, 0)
+            continue
+        if last.physical_offset < log.min_offset:
             # The queue had messages before; they are removed.
-            found[queue] = QueueEnd(max_offset, -1 if last is None else last.physical_offset + last.size, 0)
+            found[queue] = QueueEnd(max_offset, last.physical_offset + last.size, 0)
             continue
         record = read_record(log, last.physical_offset) if last.physical_offset < state.tail.offset else None
         if not _is_own(record, queue, max_offset - 1) and not _is_damage(log, last.physical_offset):

@@ -405,6 +405,16 @@ def test_dispatching_again_changes_nothing() -> None:
         assert tree(store.setup.files, "consumequeue") | tree(store.setup.files, "index") == before
 
 
+def test_a_record_at_the_beginning_is_indexed_after_its_pass_was_taken_back() -> None:
+    with small_store() as store:
+        store.put(a_message())
+        index_of = store._engine.dispatcher.index
+        index_of.put([17], 0, 1_700_000_000_000)
+        index_of.take_back()
+        store.dispatch_now()
+    assert index_offsets(store.setup.files, "T", "k0") == [0]
+
+
 @pytest.mark.parametrize("failing", range(1, 10))
 def test_without_room_the_queues_wait(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log goes on; when there is room again everything is as if there had been room all the time."""

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.engine.consume_queue import ConsumeQueue
+from rmqtool.engine.consume_queue import ConsumeQueue, DerivedFiles, DerivedQueue
 from rmqtool.engine.row_queues import QueueRows, RowFiles
+from rmqtool.engine.store import MessageStore
 from rmqtool.errors import WriteFailed
 from rmqtool.files.posix_write import PosixWritableFile, PosixWritableFileSystem
+from rmqtool.formats.consume_queue import FILLER, LAST_OFFSET
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.store.listing import list_store
 from rmqtool.store.rocksdb import ListedStore, open_database, read_bounds
+from tests.support.engine_stores import a_message, small_setup, small_store
 
 pytest.importorskip("rocksdict")
 KEY = ("Orders", 0)
@@ -168,6 +171,46 @@ def test_entries_are_taken_back(tmp_path: Path) -> None:
     assert [row.queue_offset for row in rows.read(KEY, 0, 10)] == [0, 1, 2, 3]
     assert dict(rows.iter_ends())[KEY].max_offset == 4  # type: ignore[index]
     rows.close()
+
+
+def test_a_queue_goes_on_after_a_row_that_only_fills_a_gap(tmp_path: Path) -> None:
+    """A recovery leaves such a row at the end if the message after the gap is lost."""
+    files = PosixWritableFileSystem(str(tmp_path))
+    with small_store(files=files, storeType="defaultRocksDB") as store:
+        assert store.put(a_message(topic=KEY[0])).is_ok
+    with closing(QueueRows(listed(tmp_path))) as rows:
+        rows.put_entry(KEY, 1, FILLER, 0)
+        rows.put_end(KEY, 2, 0)
+        rows.publish(files)
+    with MessageStore.open(small_setup(files=files, storeType="defaultRocksDB")) as store:
+        sent = store.put(a_message(1, topic=KEY[0]))
+        assert sent.queue_offset == 2
+    with closing(QueueRows(listed(tmp_path))) as rows:
+        assert [row.value.physical_offset for row in rows.read(KEY, 2, 9)] == [sent.physical_offset]
+
+
+def test_a_queue_goes_on_after_a_gap_that_was_taken_back_to(tmp_path: Path) -> None:
+    files = DerivedFiles(PosixWritableFileSystem(str(tmp_path)))
+    queue = ConsumeQueue(KEY, DerivedQueue(files, "consumequeue/Orders/0", 200))
+    queue.put(ConsumeQueueUnit(5000, 100, 7), 3)
+    queue.write_pending()
+    queue.take_back(5000)
+    queue.put(ConsumeQueueUnit(5000, 100, 7), 3)
+    queue.write_pending()
+    assert queue.read_unit(3) == ConsumeQueueUnit(5000, 100, 7)
+    files.close()
+
+
+def test_a_queue_far_from_0_is_taken_back_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = DerivedFiles(PosixWritableFileSystem(str(tmp_path)))
+    queue = ConsumeQueue(KEY, DerivedQueue(files, "consumequeue/Orders/0", 200))
+    queue.put(ConsumeQueueUnit(5000, 100, 7), LAST_OFFSET)
+    asked: list[str] = []
+    monkeypatch.setattr(files, "exists", lambda path: asked.append(path) or len(asked) > 9)
+    queue.take_back(5000)
+    assert len(asked) < 5
+    assert queue.next_offset == 0
+    files.close()
 
 
 def test_a_broker_finds_few_tables_to_merge(tmp_path: Path) -> None:
