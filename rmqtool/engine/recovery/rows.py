@@ -9,6 +9,7 @@ upstream: RocksDBConsumeQueueStore.truncateDirty lowers the bounds only, and dis
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -38,9 +39,10 @@ _VALUE = layouts.ROCKSDB_QUEUE_VALUE
 
 @dataclass
 class _Queue:
-    """One queue: the ranges of queue offsets that records claim, and the last of these entries."""
+    """One queue: the ranges of queue offsets that records claim, in ascending order, and the last of these entries."""
 
-    claimed: list[range] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     last: int = -1
     last_place: int = -1
     wrong: int = 0
@@ -50,16 +52,19 @@ class _Queue:
 
     def claim(self, queue_offset: int, place: int) -> None:
         """Note that the record at ``place`` has a queue offset."""
-        if self.claimed and self.claimed[-1].stop == queue_offset:
-            self.claimed[-1] = range(self.claimed[-1].start, queue_offset + 1)
-        elif not self.claims(queue_offset):
-            self.claimed.append(range(queue_offset, queue_offset + 1))
+        at = bisect_right(self.begins, queue_offset)
+        if at and self.ends[at - 1] == queue_offset:
+            self.ends[at - 1] += 1
+        elif not at or self.ends[at - 1] < queue_offset:
+            self.begins.insert(at, queue_offset)
+            self.ends.insert(at, queue_offset + 1)
         if queue_offset >= self.last:
             self.last, self.last_place = queue_offset, place
 
     def claims(self, queue_offset: int) -> bool:
         """Return whether a record has a queue offset."""
-        return any(queue_offset in one for one in reversed(self.claimed))
+        at = bisect_right(self.begins, queue_offset)
+        return at > 0 and queue_offset < self.ends[at - 1]
 
 
 class RowQueuesCheck:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rmqtool.engine.consume_queue import ConsumeQueue, DerivedFiles, DerivedQueue
+from rmqtool.engine.recovery import rows as recovery_rows
 from rmqtool.engine.row_queues import QueueRows, RowFiles
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import WriteFailed
@@ -211,6 +214,27 @@ def test_a_queue_far_from_0_is_taken_back_at_once(tmp_path: Path, monkeypatch: p
     assert len(asked) < 5
     assert queue.next_offset == 0
     files.close()
+
+
+def test_which_queue_offsets_records_claim() -> None:
+    chance = random.Random(7)
+    offsets = [chance.randrange(60) for _ in range(40)]
+    queue = recovery_rows._Queue()
+    for offset in offsets:
+        queue.claim(offset, offset * 100)
+    assert [offset for offset in range(-1, 62) if queue.claims(offset)] == sorted(set(offsets))
+    assert (queue.last, queue.last_place) == (max(offsets), max(offsets) * 100)
+
+
+def test_a_queue_with_many_gaps_takes_no_longer() -> None:
+    queue = recovery_rows._Queue()
+    begun = time.process_time()
+    for offset in range(0, 60_000, 2):
+        queue.claim(offset, offset)
+        assert queue.claims(offset)
+        assert not queue.claims(offset + 1)
+    # Each look at all ranges took minutes.
+    assert time.process_time() - begun < 5
 
 
 def test_a_broker_finds_few_tables_to_merge(tmp_path: Path) -> None:
