@@ -84,13 +84,13 @@ class TableRows:
         """Return the rows as the text of the file."""
         with open_database(self._listed, self.directory) as database:
             rows = dict(self._iter_rows(database))
-        value: dict[str, Any] = {self._table.map_name: {}}
+        value = self._new_value()
         for key, data in rows.items():
             self._add(value, key, data)
         return encode_text(json.dumps(value, ensure_ascii=False))
 
     def write(self, files: WritableFileSystem, text: bytes) -> None:
-        """Write the rows that differ from a text of the file."""
+        """Write the rows that differ from a text of the file. Rows that do not parse stay as they are."""
         decoded = decode_config(self._name, text)
         assert not isinstance(decoded, Flaw), "the text was encoded here"
         # The last write may have made new files.
@@ -101,7 +101,9 @@ class TableRows:
             known = copy.rows.families
             wanted = {place: data for place, data in self._iter_wanted(decoded.value) if place[0] in known}
             changed = [Row(*key, value) for key, value in wanted.items() if not self._is_same(stored.get(key), value)]
-            gone = [Row(*key, None) for key in stored if key not in wanted]
+            left = {self._version_place(), *wanted}
+            unused = self._new_value()
+            gone = [Row(*key, None) for key, data in stored.items() if key not in left and self._add(unused, key, data)]
             copy.write([*changed, *gone])
             copy.publish(files)
 
@@ -124,25 +126,53 @@ class TableRows:
             return self._family + _VERSION_SUFFIX, KV_DATA_VERSION_KEY
         return "kvDataVersion", KV_DATA_VERSION_KEY
 
-    def _add(self, value: dict[str, Any], place: tuple[str, bytes], data: bytes) -> None:
-        """Add a row to the value of the file; rows that do not parse are left out."""
-        table = value[self._table.map_name]
+    def _new_value(self) -> dict[str, Any]:
+        return {self._table.map_name: {}}
+
+    def _add(self, value: dict[str, Any], place: tuple[str, bytes], data: bytes) -> bool:
+        """Add a row to the value of the file; return False, with nothing added, for one that does not parse."""
         if place == self._version_place():
-            value["dataVersion"] = _decode_version(data) if self._is_v2 else _json(data)
-            return
+            version = _decode_version(data) if self._is_v2 else _json(data)
+            if isinstance(version, dict):
+                value["dataVersion"] = version
+            return isinstance(version, dict)
+        name = self._name_of(place[1])
+        if name is None:
+            return False
+        table = value[self._table.map_name]
+        is_offset = self._table.number is ConfigTable.CONSUMER_OFFSET
+        if self._is_v2 and is_offset:
+            offset = rocksdb_rows.decode_row_value(layouts.LONG, data)
+            if isinstance(offset, Flaw):
+                return False
+            table.setdefault(name[0], {})[name[1]] = offset.value
+            return True
+        text = data
+        if self._is_v2:
+            if isinstance(rocksdb_rows.decode_config_json(data), Flaw):
+                return False
+            text = data[1:]
+        found = _json(text)
+        if not isinstance(found, dict) or isinstance(decode_value(text, self._table.shape), Flaw):
+            return False
+        table[name[0]] = found.get("offsetTable") or {} if is_offset else found
+        return True
+
+    def _name_of(self, row_key: bytes) -> tuple[str, str] | None:
+        """Return the name in the file's map for the key of a row, and the queue id of a single offset as text.
+
+        Returns None for a key that no name in the file stands for.
+        """
         if not self._is_v2:
-            found = _json(data)
-            is_offsets = self._table.number is ConfigTable.CONSUMER_OFFSET
-            table[decode_text(place[1])] = found.get("offsetTable") or {} if is_offsets else found
-            return
-        key = rocksdb_rows.decode_config_key(place[1])
-        if not isinstance(key, ConfigRowKey) or not key.names:
-            return
+            name = decode_text(row_key)
+            return (name, "") if encode_text(name) == row_key else None
+        key = rocksdb_rows.decode_config_key(row_key)
+        if isinstance(key, Flaw) or not key.names:
+            return None
         if key.queue_id is None:
-            table[key.names[0]] = _json(data[1:])
-        else:
-            group, topic = key.names
-            table.setdefault(f"{topic}@{group}", {})[str(key.queue_id)] = layouts.LONG.decode(data).value
+            return key.names[0], ""
+        group, topic = key.names
+        return None if "@" in group + topic else (f"{topic}@{group}", str(key.queue_id))
 
     def _iter_wanted(self, value: dict[str, Any]) -> Iterator[tuple[tuple[str, bytes], bytes]]:
         """Yield the rows for the value of the file."""
@@ -194,15 +224,16 @@ class TableRows:
         return bool(before.value == after.value)
 
 
-def _decode_version(data: bytes) -> dict[str, int]:
+def _decode_version(data: bytes) -> dict[str, int] | None:
     if len(data) != layouts.ROCKSDB_DATA_VERSION.size:
-        return {}
+        return None
     found = layouts.ROCKSDB_DATA_VERSION.decode(data)
     return {"stateVersion": found.state_version, "timestamp": found.timestamp, "counter": found.counter}
 
 
 def _json(data: bytes) -> Any:
+    """Return the value of a text, None for one that does not parse."""
     try:
         return json.loads(data)
-    except ValueError:
-        return {}
+    except (ValueError, RecursionError):
+        return None
