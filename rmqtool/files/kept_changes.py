@@ -75,33 +75,42 @@ class KeptOverlay(OverlayFileSystem):
     def sync(self) -> None:
         self._sync()
 
+    def fsync_dir(self, path: str = "") -> None:
+        super().fsync_dir(path)
+        self._sync()
+
     def _bind(self, path: str, node: Node | None) -> None:
+        # Kept first: a name that could not be kept must not be there either.
+        if self._keep is not None:
+            if node is None:
+                self._keep({"name": path, "number": None}, b"")
+            elif node.status.kind is Kind.DIRECTORY:
+                self._keep({"directory": path}, b"")
+            elif node.number:
+                self._keep({"name": path, "number": node.number}, b"")
+            else:
+                self._begin(self._keep, path, node)
         super()._bind(path, node)
-        if self._keep is None:
-            return
-        if node is None:
-            self._keep({"name": path, "number": None}, b"")
-        elif node.status.kind is Kind.DIRECTORY:
-            self._keep({"directory": path}, b"")
-        elif node.number:
-            self._keep({"name": path, "number": node.number}, b"")
-        else:
-            self._keep(self._begun(path, node), b"")
 
     def _number(self, node: Node) -> int:
         """Return the number of a file. A file that was never named is named first, by its name in the store below."""
         if not node.number and self._keep is not None:
             assert node.base is not None, "a file that was made here has a number"
-            self._keep(self._begun(node.base, node), b"")
+            self._begin(self._keep, node.base, node)
         return node.number
 
-    def _begun(self, path: str, node: Node) -> Change:
-        node.number = next(self._numbers)
-        self._nodes[node.number] = node
+    def _begin(self, keep: Callable[[Change, Buffer], None], path: str, node: Node) -> None:
+        """Give a file a number. It has none if that could not be kept, so that no later change names it in vain."""
+        number = next(self._numbers)
+        keep(self._begun(path, node, number), b"")
+        node.number = number
+        self._nodes[number] = node
+
+    def _begun(self, path: str, node: Node, number: int) -> Change:
         content = node.content
         return {
             "file": path,
-            "number": node.number,
+            "number": number,
             "base": node.base,
             "below": content.base_size,
             "size": content.size,
@@ -152,7 +161,9 @@ class KeptOverlay(OverlayFileSystem):
         node.number = 0
         if node.base == path and node.content.untouched:
             return
-        yield self._begun(path, node), b""
+        node.number = next(self._numbers)
+        self._nodes[node.number] = node
+        yield self._begun(path, node, node.number), b""
         for extent in node.content.iter_pages(0, node.content.size):
             for at in range(extent.file_offset, extent.end, _PIECE):
                 length = min(_PIECE, extent.end - at)
@@ -208,6 +219,8 @@ class KeptChanges(Closable):
                         _append(descriptor, _line(number, change, data))
                 os.fdatasync(descriptor)
                 os.replace(path, self._path)
+                # Else a power cut could bring back the file before, without what is synced from now on.
+                sync_directory(os.path.dirname(path))
             except BaseException:
                 os.close(descriptor)
                 with suppress(OSError):
@@ -226,17 +239,22 @@ class KeptChanges(Closable):
         return keep
 
     def _append(self, line: bytes) -> None:
+        if self._failure is not None:
+            raise self._failure
         self._is_synced = False
         end = None
         try:
             end = os.fstat(self._descriptor).st_size
             _append(self._descriptor, line)
         except OSError as error:
+            failure = write_failed("write to", self._path, error)
             if end is not None:
-                # The rest of a change would hide all later ones.
-                with suppress(OSError):
+                try:
                     os.ftruncate(self._descriptor, end)
-            raise write_failed("write to", self._path, error) from error
+                except OSError:
+                    # The rest of this change would hide all later ones, so none is taken any more.
+                    self._failure = failure
+            raise failure from error
 
     def sync(self) -> None:
         """Make the changes durable."""
@@ -272,6 +290,15 @@ class KeptChanges(Closable):
 def _line(area: int, change: Change, data: Buffer) -> bytes:
     told = {**change, "area": area} if area else change
     return json.dumps(told, separators=(",", ":")).encode() + b"\n" + bytes(data)
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable; raise OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _append(descriptor: int, line: bytes) -> None:

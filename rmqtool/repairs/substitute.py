@@ -22,7 +22,7 @@ from rmqtool.config import StoreConfig
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.errors import Refused, StoreError, UsageError
-from rmqtool.files.kept_changes import CHANGES
+from rmqtool.files.kept_changes import CHANGES, sync_directory
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import paths
@@ -98,16 +98,19 @@ def substitute(
         if shared is not None:
             stack.enter_context(shared)
         about = _read_about(files)
+        # Before the changes are read: they would be mixed with the bytes of another store.
+        with Areas(store) as unchanged:
+            state = unchanged.state()
         if about is None:
             # A start was killed before it was ready.
             _discard(files)
-        areas = stack.enter_context(Areas(store, kept_in=files))
-        state = areas.state()
-        if about is not None and about.get("state") != state:
+        elif about.get("state") != state:
             raise _changed(store.root, place)
+        areas = stack.enter_context(Areas(store, kept_in=files))
         if about is None:
             had_databases = _use_files(areas)
             damage = [Damaged.of(span) for span in mend_overlays(areas)]
+            areas.main.overlay.sync()
             found = {"version": _VERSION, "store": os.path.realpath(store.root), "state": state}
             _write_about(files, found | {"databases": had_databases, "damage": [vars(one) for one in damage]})
             recovered = had_databases or bool(damage) or store.filesystem.exists(ABORT)
@@ -128,6 +131,7 @@ def _prepared(root: str, place: str, *, is_default: bool) -> str:
     try:
         if not os.path.isdir(place):
             os.mkdir(place, _PRIVATE)
+            sync_directory(os.path.dirname(place))
         if not os.access(place, os.W_OK | os.X_OK):
             raise PermissionError(f"{place} is not writable")
     except OSError as error:

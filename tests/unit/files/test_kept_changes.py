@@ -147,6 +147,72 @@ def test_a_sync_that_failed_is_never_followed_by_one_that_succeeds(
         write_and_sync_twice()
 
 
+def full_disk(*_arguments: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("path", ["log", "new"])
+def test_what_could_not_be_kept_can_be_done_again(places: Places, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk ends one change. Those after it are read again by the next process."""
+    with opened(places) as overlay:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full_disk)
+            with pytest.raises(WriteFailed, match="No space"):
+                write(overlay, path, b"changed", 50)
+        write(overlay, path, b"changed", 50)
+        expected = content(overlay)
+    with opened(places) as overlay:
+        assert content(overlay) == expected
+
+
+def test_a_change_that_cannot_be_taken_out_again_is_the_last(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is after half of a change is not read again, so nothing may be acknowledged after it."""
+
+    def half(descriptor: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", full_disk)
+        return real(descriptor, data[: len(data) // 2])
+
+    def change_twice() -> None:
+        with opened(places) as overlay:
+            monkeypatch.setattr(os, "ftruncate", full_disk)
+            monkeypatch.setattr(os, "write", half)
+            with pytest.raises(WriteFailed, match="No space"):
+                write(overlay, "log", b"changed", 50)
+            monkeypatch.undo()
+            with pytest.raises(WriteFailed, match="No space"):
+                write(overlay, "log", b"changed", 50)
+
+    real = os.write
+    with pytest.raises(WriteFailed, match="No space"):
+        change_twice()
+
+
+def test_names_are_durable_after_their_directory_was_synced(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of offsets is replaced by a rename, which the sync of its directory makes durable."""
+    real, sizes = os.fdatasync, list[int]()
+
+    def count(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        real(descriptor)
+
+    with opened(places) as overlay:
+        monkeypatch.setattr(os, "fdatasync", count)
+        overlay.rename("config/offsets", "config/offsets.bak")
+        overlay.fsync_dir("config")
+        assert sizes == [(places[1] / CHANGES).stat().st_size]
+
+
+def test_the_name_of_the_file_of_changes_is_durable_before_anything_is_kept(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(places) as overlay:
+        write(overlay, "log", b"changed", 50)
+    real, synced = os.fsync, list[int]()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(os.fstat(descriptor).st_ino), real(descriptor)))
+    with opened(places):
+        assert places[1].stat().st_ino in synced
+
+
 def test_a_second_thread_waits_for_the_sync_of_the_first(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
     real = os.fdatasync
