@@ -113,7 +113,13 @@ class ObjectReadableFile(ReadableFile):
         at, end = file_offset, file_offset + length
         while at < end:
             span = self._span_at(at, end - at)
-            data = span.data.result()
+            try:
+                data = span.data.result()
+            except BaseException:
+                # The next reader asks again.
+                with self._lock:
+                    self._spans.pop(span.begin, None)
+                raise
             if len(data) < span.end - span.begin:
                 with self._lock:
                     self._spans.pop(span.begin, None)
@@ -128,6 +134,8 @@ class ObjectReadableFile(ReadableFile):
             found = next((span for span in self._spans.values() if span.begin <= at < span.end), None)
             if self._expected.file_offset <= at < self._expected.end:
                 found = found or self._request(at, min(at + _LARGE, self._expected.end))
+                # The oldest spans go when others are requested.
+                self._spans.move_to_end(found.begin)
                 self._read_ahead(found)
             elif found is None:
                 is_next = self._last_end - _SMALL <= at <= self._last_end + _SMALL

@@ -180,7 +180,6 @@ CALLED_LATER: dict[str, str] = {
     "engine.store:MessageStore.clean_at_any_hour": "deleteExpiredCommitLog of mqadmin, which serve answers",
     "formats.layouts:Tiered": "the layouts of tiered storage, which dump will read",
     "formats.topics:split_namespace": "a server of clients with a namespace tells it from the name",
-    "formats.rocksdb_rows:decode_config_json": "a server over a store with configuration in RocksDB reads its rows",
     "replica.chunks:Answer": "a master answers the handshake of a slave",
     "replica.chunks:encode_answer": "serve as a master of a controller's group",
     "replica.chunks:encode_transfer": "serve as a master of a controller's group",
