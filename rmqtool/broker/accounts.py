@@ -47,6 +47,8 @@ _PERMISSIONS: Final = {
     "SUB|PUB": frozenset({Right.PUB, Right.SUB}),
 }
 _ANYTHING: Final = "*"
+# Words of the file in an error of YAML.
+_QUOTED: Final = re.compile(r"""(['"]).{2,}\1""")
 
 
 class Denied(Exception):
@@ -161,7 +163,11 @@ def read_plain(text: str) -> PlainRules:
     found = parse_yaml(text)
     if not isinstance(found, dict) or not isinstance(found.get("accounts"), list):
         raise UsageError("this is not a plain_acl.yml: it has no list of accounts", hint=_EXAMPLE)
-    white = [address_matcher(str(one)) for one in found.get("globalWhiteRemoteAddresses") or ()]
+    addresses = found.get("globalWhiteRemoteAddresses") or []
+    if not isinstance(addresses, list):
+        # Each character of a text would be a pattern, and a "*" in it would let everybody in.
+        raise UsageError("globalWhiteRemoteAddresses is not a list", hint=_EXAMPLE)
+    white = [address_matcher(str(one)) for one in addresses]
     return PlainRules(white, [_account(one) for one in found["accounts"]])
 
 
@@ -310,8 +316,9 @@ def parse_yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        # The text of the error shows the line, which can hold a secret.
+        # The text of the error shows the line, which can hold a secret, and its problem quotes words of it.
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "it cannot be read"
+        problem = _QUOTED.sub("...", problem)
         place = "" if mark is None else f", line {mark.line + 1}"
         raise UsageError(f"this is not YAML{place}: {problem}", hint=_EXAMPLE) from None
 

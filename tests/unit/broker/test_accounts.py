@@ -242,3 +242,18 @@ def test_an_error_of_yaml_does_not_show_a_secret() -> None:
     with pytest.raises(UsageError, match="line 2") as raised:
         read_plain("accounts:\n- {accessKey: producer, secretKey: hidden-words: x\n")
     assert "hidden" not in raised.value.message
+
+
+@pytest.mark.parametrize("secret", ["*hidden-secret", "!hidden-secret"])
+def test_no_word_of_a_secret_is_quoted(secret: str) -> None:
+    """Without quotes these are an alias and a tag of YAML, which its errors name."""
+    with pytest.raises(UsageError, match="line 1") as raised:
+        parse_yaml(f"secretKey: {secret}\n")
+    assert "hidden" not in raised.value.message
+
+
+def test_a_text_in_place_of_the_list_of_white_addresses_is_refused() -> None:
+    """Taken letter by letter, its asterisk would be a pattern that lets everybody in."""
+    text = PLAIN.replace("globalWhiteRemoteAddresses:\n  - 10.10.103.*\n  - 192.168.0.1-20\n", "")
+    with pytest.raises(UsageError, match="globalWhiteRemoteAddresses is not a list"):
+        read_plain("globalWhiteRemoteAddresses: 10.10.103.*\n" + text)
