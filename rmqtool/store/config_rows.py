@@ -161,7 +161,7 @@ class TableRows:
     def _name_of(self, row_key: bytes) -> tuple[str, str] | None:
         """Return the name in the file's map for the key of a row, and the queue id of a single offset as text.
 
-        Returns None for a key that no name in the file stands for.
+        Returns None for a key that has no name in the file.
         """
         if not self._is_v2:
             name = decode_text(row_key)
