@@ -100,7 +100,7 @@ class KeptOverlay(OverlayFileSystem):
         return node.number
 
     def _begin(self, keep: Callable[[Change, Buffer], None], path: str, node: Node) -> None:
-        """Give a file a number, unless that cannot be kept: a later change would name a number that nobody knows."""
+        """Give a file a number, unless that cannot be kept: later changes must not name an unknown number."""
         number = next(self._numbers)
         keep(self._begun(path, node, number), b"")
         node.number = number
