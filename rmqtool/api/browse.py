@@ -13,18 +13,22 @@ from rmqtool.errors import Exit, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.findings import Finding
+    from rmqtool.look.regions import Region
     from rmqtool.store.open import Store as OpenStore
 
 REDACTABLE = ("body", "keys")
 # Messages of a topic, topics with messages, and findings that a page has.
 MOST_MESSAGES, MOST_TOPICS, MOST_FINDINGS = 500, 200, 500
-# Bytes that are shown before and after the beginning of a finding.
-_BEFORE, _AFTER = 32, 96
+# Bytes that are shown before and after the beginning of a finding, and on a line.
+_BEFORE, _AFTER, _LINE = 32, 96, 16
 
 
 @dataclass
 class Report:
-    """The contents of the page; ``messages`` has the newest ones of each topic, ``hexes`` the bytes of each finding."""
+    """The contents of the page; ``messages`` has the newest ones of each topic.
+
+    ``hexes`` has the bytes of each finding, ``changed`` which of them are wrong, in words.
+    """
 
     info: Json
     span: int
@@ -32,6 +36,7 @@ class Report:
     summary: Json
     findings: list[Finding] = field(default_factory=list)
     hexes: list[tuple[int, bytes] | None] = field(default_factory=list)
+    changed: list[str | None] = field(default_factory=list)
     messages: dict[str, list[Json]] = field(default_factory=dict)
     redacted: tuple[str, ...] = ()
 
@@ -57,7 +62,11 @@ def report(place: Place, redact: str | None = None, work: Working | None = None)
         summary: Any = found.check.summary.as_json()["summary"]
     made = Report(info, mapped.shown["span"], mapped.lines or {}, summary, findings, redacted=redacted)
     with store.use() as opened:
-        made.hexes = [None if redacted else _bytes_around(opened, finding) for finding in findings]
+        for finding in findings:
+            wrong = None if redacted else _wrong_in(opened, finding)
+            at = finding.offset if wrong is None else wrong.offset
+            made.hexes.append(None if redacted else _bytes_around(opened, finding, at))
+            made.changed.append(None if wrong is None else _spelled(wrong))
     names = (name for name, topic in info["topics"].items() if _has_messages(topic))
     for name in islice(names, MOST_TOPICS):
         made.messages[name] = [_without(message, redacted) for message in _newest(store, name)]
@@ -101,10 +110,26 @@ def _without(message: Json, redacted: Iterable[str]) -> Json:
     return shown
 
 
-def _bytes_around(store: OpenStore, finding: Finding) -> tuple[int, bytes] | None:
-    """Return the bytes around the beginning of a finding, and the offset of the first; None without a place."""
-    if not finding.file or finding.offset is None or store.listing.find(finding.file) is None:
+def _wrong_in(store: OpenStore, finding: Finding) -> Region | None:
+    """Return the region that is wrong in the bytes of a finding, if one is."""
+    from rmqtool.look.dump import find_wrong
+
+    listed = store.listing.find(finding.file or "")
+    if listed is None or finding.offset is None:
         return None
-    start = max(finding.offset - _BEFORE, 0)
+    with store.filesystem.open_read(listed.path) as file:
+        return find_wrong(file, listed.what, (finding.offset, finding.offset + (finding.length or 1)))
+
+
+def _spelled(region: Region) -> str:
+    span = f"{region.offset} to {region.end - 1}" if region.length > 1 else str(region.offset)
+    return f"{region.label} at {span}" + (f": {region.words}" if region.words else "")
+
+
+def _bytes_around(store: OpenStore, finding: Finding, at: int | None) -> tuple[int, bytes] | None:
+    """Return the bytes of the file of a finding around an offset, and the offset of the first; None without a place."""
+    if not finding.file or at is None or store.listing.find(finding.file) is None:
+        return None
+    start = max(at - at % _LINE - _BEFORE, 0)
     with store.filesystem.open_read(finding.file) as file:
-        return start, file.pread(min(finding.offset + _AFTER, file.size()) - start, start)
+        return start, file.pread(min(at + _AFTER, file.size()) - start, start)

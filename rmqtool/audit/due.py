@@ -30,9 +30,18 @@ from rmqtool.formats.codes import (
     TRANSACTION_MASK,
     SysFlag,
     TransactionType,
-    transaction_type,
 )
-from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
+from rmqtool.formats.commit_log import (
+    KNOWN_SYS_FLAGS,
+    MOST_AHEAD_MS,
+    MOST_BEHIND_MS,
+    MOST_PORT,
+    MOST_RECONSUME_TIMES,
+    PREFIXES,
+    Message,
+    decode_record,
+    iter_odd_fields,
+)
 from rmqtool.formats.compression import body_codec, inflate_body
 from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
 from rmqtool.formats.flaws import Flaw
@@ -326,66 +335,32 @@ def _check_body(sys_flag: int, raw_body: bytes, inflating: Inflating) -> Flaw | 
     return found if isinstance(found, Flaw) else None
 
 
-# A port has 16 bits; the record has 32 bits for it.
-_MOST_PORT = 0xFFFF
-# By default a message is delivered again 16 times at most. A count of 65,536 is a damaged field.
-_MOST_RECONSUME_TIMES = 1 << 16
-# Clocks of clients drift by seconds. Ten minutes ahead of the broker is not drift.
-_MOST_AHEAD_MS = 600_000
-# A client that replays old messages may keep their birth time. Ten years before the store time is damage.
-_MOST_BEHIND_MS = 10 * 365 * 86_400_000
-# The low byte and the codec bits. No version of RocketMQ sets another bit.
-_KNOWN_SYS_FLAGS = 0xFF | COMPRESSION_MASK
-
-
 def _have_odd_heads(records: Records) -> Mask:
     """Return which records ``check_head`` has a flaw for. It repeats those conditions on whole columns."""
     flags = records.column("sys_flag")
-    found: Mask = flags & ~np.int32(_KNOWN_SYS_FLAGS) != 0
+    found: Mask = flags & ~np.int32(KNOWN_SYS_FLAGS) != 0
     found |= (flags & COMPRESSION_MASK != 0) & (flags & int(SysFlag.COMPRESSED) == 0)
     for name in ("born_host_port", "store_host_port"):
         port = records.column(name)
-        found |= (port < 1) | (port > _MOST_PORT)
+        found |= (port < 1) | (port > MOST_PORT)
     times = records.column("reconsume_times")
-    found |= (times < 0) | (times >= _MOST_RECONSUME_TIMES)
+    found |= (times < 0) | (times >= MOST_RECONSUME_TIMES)
     found |= (records.body_lengths == 0) & (records.column("body_crc") != 0)
     outside = flags & TRANSACTION_MASK == int(TransactionType.NONE)
     found |= outside & (records.column("prepared_transaction_offset") != 0)
     stored = records.column("store_timestamp")
     ahead = records.column("born_timestamp") - stored
-    found |= ((ahead > _MOST_AHEAD_MS) | (ahead < -_MOST_BEHIND_MS)) & (stored > 0)
+    found |= ((ahead > MOST_AHEAD_MS) | (ahead < -MOST_BEHIND_MS)) & (stored > 0)
     return found
 
 
 def check_head(message: Message) -> Iterator[RecordFlaw]:
-    """Yield one flaw if the header has values that no broker writes: that of the first in ``_odd_fields``."""
+    """Yield one flaw if the header has values that no broker writes: that of the first in ``iter_odd_fields``."""
     prefix = PREFIXES[message.sys_flag & HOST_BITS]
-    for name, text in _odd_fields(message):
+    for name, text in iter_odd_fields(message):
         field = prefix.field(name)
         yield RecordFlaw(message.physical_offset, message.total_size, Flaw("CL-HEAD", text, field.offset, field.size))
         return
-
-
-def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
-    """Yield the header fields with a value that no broker writes, each with a sentence about it."""
-    if message.sys_flag & 0xFFFFFFFF & ~_KNOWN_SYS_FLAGS:
-        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has undefined bits"
-    if message.sys_flag & COMPRESSION_MASK and not message.sys_flag & SysFlag.COMPRESSED:
-        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} names a codec, and no body is compressed"
-    for name in ("born_host_port", "store_host_port"):
-        port = getattr(message, name)
-        if not 1 <= port <= _MOST_PORT:
-            yield name, f"{port} is not a port"
-    if not message.raw_body and message.body_crc:
-        yield "body_crc", f"the checksum {message.body_crc & 0xFFFFFFFF:#010x} is not that of the body, which is empty"
-    if not 0 <= message.reconsume_times < _MOST_RECONSUME_TIMES:
-        yield "reconsume_times", f"reconsumeTimes is {message.reconsume_times}"
-    if message.prepared_transaction_offset and transaction_type(message.sys_flag) is TransactionType.NONE:
-        offset = message.prepared_transaction_offset
-        yield "prepared_transaction_offset", f"a record outside of transactions names half message {offset}"
-    ahead = message.born_timestamp - message.store_timestamp
-    if message.store_timestamp > 0 and not -_MOST_BEHIND_MS <= ahead <= _MOST_AHEAD_MS:
-        yield "born_timestamp", f"it was born at {message.born_timestamp} and stored at {message.store_timestamp}"
 
 
 def _host_runs(records: Records) -> list[HostRun]:

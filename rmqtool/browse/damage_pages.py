@@ -60,9 +60,17 @@ def findings_page(explorer: Explorer, scope: Scope) -> FindingsPage:
 
 def finding_row(explorer: Explorer, finding: Finding) -> Row:
     """Return the row of a finding."""
-    place = neutral(finding.file or "") + ("" if finding.offset is None else f"@{finding.offset}")
+    place = _place(finding)
     cells = (finding.severity.value, finding.code, place, neutral(finding.message))
     return line(*cells, link=to_finding(explorer, finding), style=finding.severity, details=explained(finding))
+
+
+def _place(finding: Finding) -> str:
+    """Return where a finding is; of a queue, its topic and number, because the names of its files say less."""
+    path = finding.file or ""
+    if path.startswith(f"{paths.CONSUME_QUEUE}/") and finding.topic is not None and finding.queue_id is not None:
+        return f"{neutral(finding.topic)}/{finding.queue_id}"
+    return neutral(path) + ("" if finding.offset is None else f"@{finding.offset}")
 
 
 def explained(finding: Finding) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.log.end import read_record
-from rmqtool.look.dump import iter_regions_from
+from rmqtool.look.dump import find_wrong, iter_regions_from
 from rmqtool.look.regions import Region
 from rmqtool.look.suspects import SUSPECT
 from rmqtool.render.text import count, neutral, size, timestamp
@@ -110,15 +110,9 @@ class FilePage(Page):
 
     def wrong_in(self, start: int, end: int) -> int | None:
         """Return the first byte in a span that is known to have changed; else of a wrong body, or a wrong field."""
-        found: dict[str, int] = {}
         with self.file.filesystem.open_read(self.file.path) as file:
-            for leaf in self._iter_leaves(file, start):
-                if leaf.region.offset >= end:
-                    break
-                if leaf.region.right is False and leaf.region.offset >= start:
-                    kind = leaf.region.label if leaf.region.label in (SUSPECT, "body") else "field"
-                    found.setdefault(kind, leaf.region.offset)
-        return next((found[kind] for kind in (SUSPECT, "body", "field") if kind in found), None)
+            found = find_wrong(file, self.file.what, (start, end), self.file.hints)
+        return None if found is None else found.offset
 
     def _offsets(self, file: ReadableFile, start: int, end: int) -> list[int]:
         found: list[int] = []
@@ -219,7 +213,8 @@ def _details(leaf: Leaf, log_base: int) -> Iterator[str]:
     """Yield the lines for a row; ``log_base`` is the offset in the log of the first byte of the file."""
     region = leaf.region
     outer = " › ".join(
-        neutral(one.label + (f" {one.words}" if one.words and one.kind == "record" else "")) for one in leaf.around
+        neutral("damage " * (one.kind == "damage") + one.label + f" {one.words}" * (one.kind == "record"))
+        for one in leaf.around
     )
     span = f"{region.offset} to {region.end - 1}, {count(region.length)} byte{'' if region.length == 1 else 's'}"
     if log_base:
@@ -230,6 +225,12 @@ def _details(leaf: Leaf, log_base: int) -> Iterator[str]:
     yield f"{span}; {checked}" + (f"; in {outer}" if outer else "")
     if region.right is False:
         yield from (text for text in _wrong_words(leaf) if text != f"{region.label}: {region.words}")
+
+
+def _outer_name(region: Region) -> str:
+    """Return how a region around another is named."""
+    before, after = "damage " * (region.kind == "damage"), f" {region.words}" * (region.kind == "record")
+    return f"{before}{region.label}{after}"
 
 
 def _wrong_words(leaf: Leaf) -> Iterator[str]:

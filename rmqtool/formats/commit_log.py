@@ -35,7 +35,16 @@ from typing import Any, NamedTuple, Protocol
 
 from rmqtool import kernel
 from rmqtool.formats import layouts, properties
-from rmqtool.formats.codes import BLANK_MAGIC, HOST_BITS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.codes import (
+    BLANK_MAGIC,
+    COMPRESSION_MASK,
+    HOST_BITS,
+    MESSAGE_MAGIC_V1,
+    MESSAGE_MAGIC_V2,
+    SysFlag,
+    TransactionType,
+    transaction_type,
+)
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import crc31, decode_text
 from rmqtool.formats.layout import Buffer, Layout, LayoutError, bytes_left
@@ -61,6 +70,17 @@ _PROPERTIES_LENGTH = layouts.SHORT
 # The size of a record with IPv4 hosts, version 1, and an empty body, topic and properties.
 MIN_RECORD_SIZE = _SHORTEST.size + layouts.BYTE.size + _PROPERTIES_LENGTH.size
 BLANK_SIZE = layouts.BLANK_RECORD.size
+
+# A port has 16 bits; the record has 32 bits for it.
+MOST_PORT = 0xFFFF
+# By default a message is delivered again 16 times at most. A count of 65,536 is a damaged field.
+MOST_RECONSUME_TIMES = 1 << 16
+# Clocks of clients drift by seconds. Ten minutes ahead of the broker is not drift.
+MOST_AHEAD_MS = 600_000
+# A client that replays old messages may keep their birth time. Ten years before the store time is damage.
+MOST_BEHIND_MS = 10 * 365 * 86_400_000
+# The low byte and the codec bits. No version of RocketMQ sets another bit.
+KNOWN_SYS_FLAGS = 0xFF | COMPRESSION_MASK
 
 # ``decode_record_in_python`` is called for each record of a log: names are bound once, fields are found by position.
 _new = tuple.__new__
@@ -296,6 +316,28 @@ def check_record(
         if actual != stored.value:
             text = f"property checksum {stored.value}, the bytes of the record give {actual}"
             yield Flaw("CL-CRC", text, covered, stored.length)
+
+
+def iter_odd_fields(message: Message) -> Iterator[tuple[str, str]]:
+    """Yield the header fields with a value that no broker writes, each with a sentence about it."""
+    if message.sys_flag & 0xFFFFFFFF & ~KNOWN_SYS_FLAGS:
+        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has undefined bits"
+    if message.sys_flag & COMPRESSION_MASK and not message.sys_flag & SysFlag.COMPRESSED:
+        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} names a codec, and no body is compressed"
+    for name in ("born_host_port", "store_host_port"):
+        port = getattr(message, name)
+        if not 1 <= port <= MOST_PORT:
+            yield name, f"{port} is not a port"
+    if not message.raw_body and message.body_crc:
+        yield "body_crc", f"the checksum {message.body_crc & 0xFFFFFFFF:#010x} is not that of the body, which is empty"
+    if not 0 <= message.reconsume_times < MOST_RECONSUME_TIMES:
+        yield "reconsume_times", f"reconsumeTimes is {message.reconsume_times}"
+    if message.prepared_transaction_offset and transaction_type(message.sys_flag) is TransactionType.NONE:
+        offset = message.prepared_transaction_offset
+        yield "prepared_transaction_offset", f"a record outside of transactions names half message {offset}"
+    ahead = message.born_timestamp - message.store_timestamp
+    if message.store_timestamp > 0 and not -MOST_BEHIND_MS <= ahead <= MOST_AHEAD_MS:
+        yield "born_timestamp", f"it was born at {message.born_timestamp} and stored at {message.store_timestamp}"
 
 
 def encode_message(message: layouts.MessageRecord) -> bytes:

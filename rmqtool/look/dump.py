@@ -33,6 +33,7 @@ from rmqtool.formats.topics import TIMER_TOPIC
 from rmqtool.log.walk import Place, SegmentWalk, find_dledger_entry, walk_dledger
 from rmqtool.look import regions, unit_regions
 from rmqtool.look.regions import Region, iter_dledger_regions, iter_log_regions, place_region, tile, time_words
+from rmqtool.look.suspects import SUSPECT
 from rmqtool.look.unit_regions import iter_hash_regions, iter_index_regions
 from rmqtool.store.index_files import Geometry, iter_find, open_index
 from rmqtool.store.listing import QueueId
@@ -434,6 +435,28 @@ _UNITS: dict[FileKind, tuple[Layout[Any], str, unit_regions.Describe]] = {
 }
 # Files of entries whose numbers go on from file to file.
 _NUMBERED = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_INDEX)
+
+
+def find_wrong(
+    file: ReadableFile, what: StorePath, span: tuple[int, int], hints: Sequence[Geometry] = ()
+) -> Region | None:
+    """Return the first bytes in a span that are known to have changed; else a wrong body, else a wrong field."""
+    found: dict[str, Region] = {}
+    start, end = span
+    for region in iter_regions_from(file, what, start, hints):
+        if region.offset >= end:
+            break
+        for one in _wrong_regions(region):
+            kind = one.label if one.label in (SUSPECT, "body") else "field"
+            if start <= one.offset < end:
+                found.setdefault(kind, one)
+    return next((found[kind] for kind in (SUSPECT, "body", "field") if kind in found), None)
+
+
+def _wrong_regions(region: Region) -> Iterator[Region]:
+    """Yield the innermost regions that are wrong."""
+    inside = [one for child in region.children for one in _wrong_regions(child)]
+    yield from inside or ([region] if region.right is False else [])
 
 
 def iter_regions_from(file: ReadableFile, what: StorePath, at: int, hints: Sequence[Geometry] = ()) -> Iterator[Region]:

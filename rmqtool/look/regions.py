@@ -15,7 +15,16 @@ from typing import Any
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats import checkpoints, control_texts, dledger, layouts
 from rmqtool.formats.codes import BLANK_MAGIC, HOST_BITS, MAGIC_WORDS, MESSAGE_MAGIC_V1, sys_flag_words
-from rmqtool.formats.commit_log import BLANK_SIZE, PREFIXES, Blank, Message, Nothing, check_record
+from rmqtool.formats.commit_log import (
+    BLANK_SIZE,
+    MIN_RECORD_SIZE,
+    PREFIXES,
+    Blank,
+    Message,
+    Nothing,
+    check_record,
+    iter_odd_fields,
+)
 from rmqtool.formats.compression import Inflated, inflate_body
 from rmqtool.formats.config_files import decode_config
 from rmqtool.formats.flaws import Flaw
@@ -228,22 +237,24 @@ def _damaged_fields(data: bytes, at: int, physical_offset: int | None) -> list[R
             replace(one, value=wrong.stored, words=wrong.words, right=False) if one.label == wrong.name else one
             for one in fields
         ]
+    foreign = find_foreign(data, at)
     fields = []
     if len(data) >= layouts.MESSAGE_PREFIX_V6V6.size:
         values = layouts.MESSAGE_PREFIX_V4V4.decode(data)
         is_own = physical_offset is not None and values.physical_offset == physical_offset
         if is_own or values.magic in MAGIC_WORDS:
-            fits = values.total_size == len(data) or len(data) > MOST_TRIED
+            # A smaller size can be right: then another damaged record follows.
+            fits = MIN_RECORD_SIZE <= values.total_size <= len(data) or len(data) > MOST_TRIED
             fields = explain(
                 field_regions(PREFIXES[values.sys_flag & HOST_BITS], data, 0, at),
                 totalSize=(None if fits else f"the next record begins {len(data)} bytes on", None if fits else False),
                 magic=(MAGIC_WORDS.get(values.magic), values.magic in MAGIC_WORDS),
                 physicalOffset=(None, is_own if physical_offset is not None else None),
             )
-    header = fields[-1].end - at if fields else 0
-    return fields + [
-        Region(at + header + one.at, one.length, SUSPECT, SUSPECT, words=one.words, right=False)
-        for one in find_foreign(data[header:], at + header)
+    # The fields before the first bytes that do not belong there.
+    end = at + min((one.at for one in foreign), default=len(data))
+    return [one for one in fields if one.end <= end] + [
+        Region(at + one.at, one.length, SUSPECT, SUSPECT, words=one.words, right=False) for one in foreign
     ]
 
 
@@ -274,6 +285,8 @@ def record_region(message: Message, data: bytes, at: int, flaws: list[Flaw]) -> 
         physicalOffset=(next((flaw.message for flaw in flaws if flaw.code == "CL-PHY"), None), "CL-PHY" not in codes),
         sysFlag=(sys_flag_words(message.sys_flag), None),
     )
+    odd = {prefix.field(name).upstream_name: text for name, text in iter_odd_fields(message)}
+    fields = [replace(one, words=odd[one.label], right=False) if one.label in odd else one for one in fields]
     fields += _variable_fields(message, prefix.size, at)
     if body_flaw is not None and not in_sum:
         fields = [_changed_body(field, message) if field.label == "body" else field for field in fields]
@@ -281,7 +294,7 @@ def record_region(message: Message, data: bytes, at: int, flaws: list[Flaw]) -> 
         fields = _changed_record(fields, data, at, sums[0])
     words = f"{message.topic}/{message.queue_id} @ {message.queue_offset}"
     label = "message V1" if message.magic == MESSAGE_MAGIC_V1 else "message V2"
-    return Region(at, message.total_size, "record", label, words=words, right=not flaws, children=fields)
+    return Region(at, message.total_size, "record", label, words=words, right=not flaws and not odd, children=fields)
 
 
 def _sum_words(message: Message, at: int, in_sum: str | None) -> str:

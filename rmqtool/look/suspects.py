@@ -96,12 +96,21 @@ def find_foreign(data: bytes, base: int) -> list[Suspect]:
     for match in (_ZEROS_IN_TEXT if is_text else _ZEROS).finditer(data):
         at, end = match.span()
         words = f"{end - at} zeros" if end - at > 1 else "a zero"
-        found.append(Suspect(at, end - at, words + (_page(base + at, "from") or _page(base + end, "up to"))))
+        found.append(Suspect(at, end - at, words + (_pages(base + at, base + end) or _page(base + end, "up to"))))
     for match in _RECORD_MAGIC.finditer(data, 2 * _MAGIC_AT):
         at = match.start() - _MAGIC_AT
         words = "another record begins here: its bytes were written over these"
         found.append(Suspect(at, layouts.RECORD_START.size, words + _page(base + at, "from")))
     return _apart(found)
+
+
+def _pages(at: int, end: int) -> str:
+    """Return which whole pages are between two file offsets; else that a page begins at the first one."""
+    for size in _PAGES:
+        first, after = -(-at // size) * size, end // size * size
+        if first < after:
+            return f"; in pages of {size} bytes, {first} to {after - 1} were not written"
+    return _page(at, "from")
 
 
 def _apart(found: list[Suspect]) -> list[Suspect]:

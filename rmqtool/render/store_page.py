@@ -42,6 +42,7 @@ class Shown(Protocol):
     summary: dict[str, Any]
     findings: list[Finding]
     hexes: list[tuple[int, bytes] | None]
+    changed: list[str | None]
     messages: dict[str, list[dict[str, Any]]]
     redacted: tuple[str, ...]
 
@@ -112,7 +113,7 @@ def _more(number: int) -> Iterator[str]:
 def _groups(info: Mapping[str, Any]) -> Iterator[str]:
     yield "<h2>Groups</h2>"
     rows = [
-        (group, f"{topic}/{queue}", text.count(place["committed"]), text.count(place["lag"]))
+        (group, f"{topic}/{queue}", text.count(place["committed"]), _lag(place["lag"]))
         for group, topics in info["groups"].items()
         for topic, queues in topics.items()
         for queue, place in queues.items()
@@ -124,11 +125,15 @@ def _groups(info: Mapping[str, Any]) -> Iterator[str]:
     yield from _more(len(rows))
 
 
+def _lag(lag: int) -> str:
+    return text.count(lag) if lag >= 0 else f"{text.count(-lag)} past the end"
+
+
 def _findings(report: Shown) -> Iterator[str]:
     yield "<h2>Findings</h2>"
     if not report.findings:
         yield "<p>No problems found.</p>"
-    for finding, around in zip(report.findings, report.hexes, strict=True):
+    for finding, around, changed in zip(report.findings, report.hexes, report.changed, strict=True):
         entry = find_code(finding.code)
         meaning = entry.meaning if entry is not None else ""
         # A message can name keys, so of a page without keys only the meaning of the code is left.
@@ -138,6 +143,8 @@ def _findings(report: Shown) -> Iterator[str]:
         for said in (finding.consequence, finding.fix):
             if said:
                 yield f"<blockquote>{safe(said)}</blockquote>"
+        if changed:
+            yield f"<p>wrong: {safe(changed)}</p>"
         if around is not None:
             yield f"<pre>{_lines(text.hex_lines(around[1], around[0]))}</pre>"
 

@@ -42,7 +42,8 @@ def test_a_page_has_everything_and_loads_nothing(spoiled, tmp_path):
         "rmqtool repair",
     ):
         assert part in text, part
-    assert "7b 22 6f 52 64 65 72" in text  # the damaged body, byte by byte
+    assert "wrong: suspect at 1456: was 72 &#x27;r&#x27;, if nothing else changed" in text
+    assert "000005b0  52 64 65 72 22 3a 20 34" in text  # the damaged body, byte by byte
     assert not EXTERNAL.search(text)
     assert text.count("<script>") == 1
 

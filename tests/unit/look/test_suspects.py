@@ -73,7 +73,9 @@ def test_zeros_from_a_page_on_are_a_page_that_was_not_written():
     data = random.Random(1).randbytes(3000)
     found = find_suspects(data[:596] + bytes(512) + data[1108:], crc31(data), base=3500)
     assert [(one.at, one.length) for one in found] == [(596, 512)]
-    assert "4096, where a page of 4096 bytes begins" in found[0].words
+    assert found[0].words == "512 zeros; in pages of 512 bytes, 4096 to 4607 were not written"
+    found = find_suspects(data[:80] + bytes(520) + data[600:], crc31(data), base=3500)
+    assert found[0].words == "520 zeros; in pages of 512 bytes, 3584 to 4095 were not written"
 
 
 def test_a_changed_byte_of_the_checksum_itself_is_named():
@@ -142,6 +144,25 @@ def test_a_property_checksum_names_the_field_that_changed(tmp_path):
     labels = [one.label for one in wrong_in(region)]
     assert labels == ["message V1", "KEYS", "__CRC32#"]
     assert "was 31 '1', if nothing else changed" in wrong_in(region)[1].words
+
+
+def test_a_field_that_no_broker_writes_is_marked(tmp_path):
+    region, _ = regions_of(tmp_path, changed(record(BODY, TOPIC, TEXT), 36, b"\x10"))
+    top, wrong = wrong_in(region)
+    assert (top.label, wrong.label, wrong.words) == (
+        "message V1",
+        "sysFlag",
+        "the system flag 0x10000000 has undefined bits",
+    )
+
+
+def test_two_records_that_a_page_of_zeros_covers_are_cut_where_it_begins(tmp_path):
+    sound = [record(BODY * 9, TOPIC, TEXT, physical_offset=at, queue_offset=at) for at in (0, 564, 1128, 1692)]
+    assert len(sound[0]) == 564
+    whole = b"".join(sound)
+    first, *_ = [one for one in regions_of(tmp_path, whole[:512], bytes(512), whole[1024:]) if one.kind == "damage"]
+    assert [(one.label, one.offset) for one in wrong_in(first)] == [("CL-LEN", 0), ("suspect", 512)]
+    assert wrong_in(first)[1].words.endswith("zeros; in pages of 512 bytes, 512 to 1023 were not written")
 
 
 def test_zeros_where_a_record_was_are_told(tmp_path):
