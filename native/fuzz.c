@@ -21,6 +21,8 @@
 #include "batch.h"
 #include "fields.h"
 #include "json_header.h"
+#include "send.h"
+#include "answer.h"
 
 static void *room_for(size_t count, size_t width) {
     void *made = malloc(count * width ? count * width : 1);
@@ -209,6 +211,38 @@ static void fuzz_json_header(const uint8_t *data, size_t size) {
     free(text);
 }
 
+/* Bytes as a frame, also with lengths that fit: what is found of a request lies inside of it. */
+static void fuzz_send(const uint8_t *data, size_t size) {
+    uint8_t *frame = room_for(size, 1);
+    if (size) memcpy(frame, data, size);
+    for (int is_fitting = 0; is_fitting < 2; is_fitting++) {
+        SendRequest s;
+        if (take_send(frame, size, 1 << 24, 1 << 16, &s)) {
+            const uint8_t *end = frame + s.size;
+            crc32_of(s.body.p, s.body.length); /* reads each byte */
+            expect(s.size <= size && s.topic.p >= frame && s.topic.p + s.topic.length <= end && s.body.p + s.body.length == end);
+            expect(!s.properties.p || (s.properties.p >= frame && s.properties.p + s.properties.length <= end));
+        }
+        if (size < 9) break;
+        put32(frame, (uint32_t)size - 4), put32(frame + 4, (uint32_t)(size - 8 - data[8] % (size - 8)));
+    }
+    free(frame);
+}
+
+/* Bytes as the parts and the values of an answer: its frame is as long as it says. */
+static void fuzz_answer(const uint8_t *data, size_t size) {
+    Answer a = {.count = size % (MOST_VALUES + 1), .body = {data, (uint32_t)size}};
+    size_t each = size / (MOST_VALUES + 1);
+    for (size_t i = 0; i <= a.count; i++) {
+        a.parts[i] = (Text){data + i * each, (uint32_t)each};
+        if (i < a.count && !set_text(a.values + i, a.parts[i])) set_number(a.values + i, each >= 8 ? long_at(a.parts[i].p) : -1);
+    }
+    uint64_t header = size_of_header(&a);
+    uint8_t *frame = room_for(FRAME_HEAD + header + size, 1);
+    expect(put_answer(frame, &a, (uint32_t)header) == frame + FRAME_HEAD + header + size);
+    free(frame);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     static int is_ready;
     if (!is_ready) crc32_init(), json_init(), is_ready = 1;
@@ -235,6 +269,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     fuzz_plain(data, size);
     fuzz_fields(data, size);
     fuzz_json_header(data, size);
+    fuzz_send(data, size);
+    fuzz_answer(data, size);
     fuzz_span(data, size);
     expect(crc32_of(data, size) == ~crc32_by_tables(~0u, data, size));
     free(data), free(starts);

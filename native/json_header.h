@@ -1,5 +1,8 @@
 /* The parts of a JSON header as clients write it: texts and ints. Everything else is declined, and Python reads it. */
 
+/* The usual numbers have at most so many digits; a header has at most so many members that are ignored. */
+enum { INT_DIGITS = 9, LONG_DIGITS = 18, MOST_OTHER_MEMBERS = 16 };
+
 /* Where the reader is, and the end of the header. */
 typedef struct { const uint8_t *p, *end; } Reader;
 

@@ -3,7 +3,8 @@
  * Buffers in, arrays of the caller out, plain numbers back: no files, no numpy, no policy. No function trusts a length
  * or the result of another call; each proves every record it touches with look_at (record.h), and each field of a header
  * with take_field (fields.h). rmqtool/_native.pyi says what the functions are called with. Reading order: record.h,
- * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, batch.h, message.h, plain.h, fields.h, json_header.h.
+ * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, batch.h, message.h, plain.h, fields.h, json_header.h,
+ * send.h, answer.h, send_row.h.
  *
  * The limited API of Python 3.11 is all that is used, so one binary serves 3.11 and everything later. */
 #define PY_SSIZE_T_CLEAN
@@ -24,6 +25,9 @@
 #include "plain.h"
 #include "fields.h"
 #include "json_header.h"
+#include "send.h"
+#include "answer.h"
+#include "send_row.h"
 
 #ifndef RMQTOOL_SOURCES
 #define RMQTOOL_SOURCES 0
@@ -337,7 +341,6 @@ static PyObject *read_fields(Reader *r, size_t most) {
 }
 
 enum { STRING_FIELD, INT_FIELD, LONG_FIELD, BOOLEAN_FIELD };
-enum { INT_DIGITS = 9, LONG_DIGITS = 18 };
 
 /* Return the value of a field's text; NULL without an error where it is not the usual spelling of its type. */
 static PyObject *typed_value(PyObject *text, long type) {
@@ -380,7 +383,6 @@ static PyObject *py_typed_fields(PyObject *self, PyObject *const *args, Py_ssize
 /* The members of a header that have a text or fields, and those that have a number. */
 enum { EXT_FIELDS, LANGUAGE, REMARK, OBJECTS };
 enum { CODE, OPAQUE, COMMAND_FLAG, VERSION, NUMBERS };
-enum { MOST_OTHER_MEMBERS = 16 };
 
 /* Read one member; return 0 where it is declined. */
 static int read_member(Reader *r, PyObject **objects, int64_t *numbers, size_t most, int *others) {
@@ -529,7 +531,7 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(sound), FAST(dispatch), FAST(dispatch_one), FAST(span), FAST(group), FAST(number_texts), FAST(hang_in),
     FAST(json_lines), FAST(encode), FAST(place), FAST(encode_batch), FAST(place_batch), FAST(decoder), FAST(decoder_of_many), FAST(text_maker), FAST(record_kind), FAST(plain_record),
-    FAST(header_fields), FAST(json_header), FAST(typed_fields),
+    FAST(header_fields), FAST(json_header), FAST(typed_fields), FAST(send_requests), FAST(answer_frame),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 

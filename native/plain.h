@@ -67,19 +67,30 @@ static PyObject *py_record_kind(PyObject *self, PyObject *const *args, Py_ssize_
     return finish(&c, made);
 }
 
-/* Return the record of what a call gave; None where ``formats`` has to make it, or refuse it. */
+/* Return the record of what a call gave; None where ``formats`` has to make it, or refuse it. The caller may change it. */
 static PyObject *plain_record(const Kind *k, Content *c, const Pair *pairs) {
     Properties text = {pairs, (size_t)k->count, k->is_terminated};
     uint32_t size = size_of_plain(c, k->topic_text, &text, k->most);
     if (!size) return Py_NewRef(Py_None);
-    PyObject *record = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-    if (record) put_plain((uint8_t *)PyBytes_AsString(record), c, k->topic_text, &text, size);
+    PyObject *record = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (record) put_plain((uint8_t *)PyByteArray_AsString(record), c, k->topic_text, &text, size);
     return record;
 }
 
-/* plain_record(kind, properties, uniq_key, body, flag, queue_id, queue_offset, physical_offset, born, stored) */
+/* Take an address and its port, if they are given; return 0 where they are none. */
+static int take_host(PyObject *given, Host *host) {
+    if (given == Py_None) return 1;
+    char *ip;
+    Py_ssize_t length;
+    if (!PyTuple_Check(given) || PyTuple_Size(given) != 2 || PyBytes_AsStringAndSize(PyTuple_GetItem(given, 0), &ip, &length)) return 0;
+    long port = PyLong_AsLong(PyTuple_GetItem(given, 1));
+    *host = (Host){{(const uint8_t *)ip, (uint32_t)length}, (int32_t)port};
+    return (length == SHORT_IP || length == LONG_IP) && port == (int32_t)port && !PyErr_Occurred();
+}
+
+/* plain_record(kind, properties, uniq_key, body, flag, queue_id, queue_offset, physical_offset, born, stored, born_host) */
 static PyObject *py_plain_record(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    Call c = begin(args, count, 10, "plain_record(kind, properties, uniq_key, body, flag, queue_id, queue_offset, physical_offset, born, stored)");
+    Call c = begin(args, count, 11, "plain_record(kind, properties, uniq_key, body, flag, queue_id, queue_offset, physical_offset, born, stored, born_host)");
     const Kind *k = c.is_bad ? NULL : PyCapsule_GetPointer(take(&c), kind_name);
     if (!k) return NULL;
     PyObject *properties = take(&c), *key = take(&c), *values[MOST_NAMES], *record = NULL;
@@ -88,7 +99,7 @@ static PyObject *py_plain_record(PyObject *self, PyObject *const *args, Py_ssize
     content.body = take_text(&c), content.flag = take_int(&c), content.queue_id = take_int(&c);
     content.queue_offset = take_long(&c), content.physical_offset = take_long(&c);
     content.born_timestamp = take_long(&c), content.store_timestamp = take_long(&c);
-    int is_plain = is_good(&c) && PyDict_CheckExact(properties) && content.queue_id >= 0;
+    int is_plain = is_good(&c) && PyDict_CheckExact(properties) && content.queue_id >= 0 && take_host(take(&c), &content.born_host);
     Py_ssize_t held = 0;
     for (; is_plain && held < k->count; held++) {
         pairs[held] = k->pairs[held];

@@ -157,10 +157,11 @@ def record_kind(*values: Any) -> object:
     of the largest record.
     """
 
-def plain_record(kind: object, properties: Any, *values: Any) -> bytes | None:
+def plain_record(kind: object, properties: Any, *values: Any) -> bytearray | None:
     """Return the whole record of a plain message; None where ``formats`` has to make it, or refuse it.
 
-    Values: unique key, body, flag, queue_id, queue_offset, physical_offset, born_timestamp, store_timestamp.
+    Values: unique key, body, flag, queue_id, queue_offset, physical_offset, born_timestamp, store_timestamp,
+    born_host (None for that of the store).
     """
 
 def header_fields(data: Buffer, at: int, end: int, most: int, /) -> dict[str, str] | None:
@@ -178,4 +179,20 @@ def typed_fields(ext: dict[str, str], types: Mapping[str, tuple[str, int]], /) -
     """Return the values of a header's fields by attribute, without those that ``types`` does not name.
 
     A type is 0 a text, 1 an int, 2 a long, 3 a boolean. None: a text is not the usual spelling of its type.
+    """
+
+def send_requests(
+    data: Buffer, at: int, most_frame: int, most_header: int, /
+) -> tuple[list[tuple[int, int, int, str, int, int, int, dict[str, str], bytes]], int]:
+    """Return the frames from ``at`` on that are plain requests to store a message, and where they end.
+
+    A row is begin, end, opaque, topic, queue_id, born_timestamp, flag, properties and body.
+    """
+
+def answer_frame(
+    parts: tuple[bytes, ...], values: tuple[int | str, ...], body: bytes, most: int, most_frame: int, /
+) -> bytes | None:
+    """Return the frame with a JSON header: parts of its text, and between each two a value.
+
+    None: a text is not written in JSON as it is, or the header has more than ``most`` bytes, or the frame too many.
     """

@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
         def record_kind(self, *values: Any, **none: Any) -> object: ...
 
-        def plain_record(self, kind: object, properties: Any, *values: Any, **none: Any) -> bytes | None: ...
+        def plain_record(self, kind: object, properties: Any, *values: Any, **none: Any) -> bytearray | None: ...
 
         def header_fields(self, data: Any, at: int, end: int, most: int, /) -> dict[str, str] | None: ...
 
@@ -101,6 +101,14 @@ if TYPE_CHECKING:
         def typed_fields(
             self, ext: dict[str, str], types: Mapping[str, tuple[str, int]], /
         ) -> dict[str, Any] | None: ...
+
+        def send_requests(
+            self, data: Any, at: int, most_frame: int, most_header: int, /
+        ) -> tuple[list[tuple[int, int, int, str, int, int, int, dict[str, str], bytes]], int]: ...
+
+        def answer_frame(
+            self, parts: tuple[bytes, ...], values: tuple[int | str, ...], body: bytes, most: int, most_frame: int, /
+        ) -> bytes | None: ...
 
 
 def sources_digest(directory: StrPath) -> int | None:

@@ -28,7 +28,15 @@ from rmqtool import kernel
 from rmqtool.engine.clock import Clock
 from rmqtool.engine.health import Health
 from rmqtool.engine.interrupts import INTERRUPTS
-from rmqtool.engine.message import Host, NewMessage, PutStatus, QueueKey, QueueOffsets, fastest_place
+from rmqtool.engine.message import (
+    Host,
+    NewMessage,
+    PutStatus,
+    QueueKey,
+    QueueOffsets,
+    fastest_place,
+    fastest_plain_record,
+)
 from rmqtool.engine.put import PutTicket
 from rmqtool.errors import NoSpace, WriteFailed
 from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, make_directories, new_file
@@ -432,9 +440,7 @@ class Writer:
         self._has_crc = encoder.has_property_crc
         self._encoder = encoder
         self._place_record = fastest_place()
-        self._plain_record: Callable[..., bytes | None] = (
-            _no_record if kernel.NATIVE is None else kernel.NATIVE.plain_record
-        )
+        self._plain_record = fastest_plain_record()
         # None with synchronous flush: only the flush decides then.
         self._status_when_written = None if waits_for_flush else PutStatus.PUT_OK
         # Held while writing, and by callers that must exclude puts.
@@ -601,6 +607,7 @@ class Writer:
                 position,
                 now if born is None else born,
                 stored_at,
+                None,
             )
             if record is None or position + len(record) > log.last_end:
                 return None
@@ -691,10 +698,6 @@ class Writer:
         ticket.store_timestamp = store_timestamp
         ticket.size = len(data)
         return data
-
-
-def _no_record(*_values: object) -> None:
-    """Make no plain record: the kernel is not there."""
 
 
 def _do_nothing() -> None:

@@ -227,6 +227,15 @@ def fastest_place() -> Place:
     return place_record if kernel.NATIVE is None else kernel.NATIVE.place
 
 
+def fastest_plain_record() -> Callable[..., bytearray | None]:
+    """Return what makes the record of a message of ``Encoder.record_kind``: the kernel. Without it nothing does."""
+    return _no_record if kernel.NATIVE is None else kernel.NATIVE.plain_record
+
+
+def _no_record(*_values: object) -> None:
+    """Make no record."""
+
+
 def encode_topic(topic: bytes, magic: int) -> bytes:
     """Return a topic after its length: one byte, or two in records of version 2."""
     return (bytes((len(topic),)) if magic == MESSAGE_MAGIC_V1 else encode_length(len(topic))) + topic

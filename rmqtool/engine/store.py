@@ -3,16 +3,10 @@
 upstream: DefaultMessageStore. The lock is taken before anything is read that decisions depend on. Everything that
 threads do, a call can do too: ``flush_now``, ``dispatch_now``, and ``tick`` for all work that is due by the clock.
 ``start`` adds the threads.
-
-``FirstChange`` keeps the mark of an open store (``abort``): set before the first change, removed when the store is
-closed well. upstream: a broker sets the mark when it opens the store, and removes it unless a flag is set. Here a store
-that refused every put gets no mark. A full disk alone does not keep the mark: everything that was accepted is durable.
-But accepted messages that have no queue entry yet do, for a broker of 5.x leaves one of them out after a clean stop.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -24,8 +18,8 @@ from rmqtool.engine.consume_queue import AnyQueue
 from rmqtool.engine.dispatch import Listener
 from rmqtool.engine.health import Condition, RunningFlag
 from rmqtool.engine.interrupts import INTERRUPTS, to_the_end
-from rmqtool.engine.load import StoreState, mark_closed, mark_open, read_state, without_log
-from rmqtool.engine.message import Host, NewMessage, PutStatus
+from rmqtool.engine.load import StoreState, read_state, without_log
+from rmqtool.engine.message import Host, NewMessage, PutStatus, QueueKey
 from rmqtool.engine.parts import Engine, Setup, build, log_directories, read_only_directories
 from rmqtool.engine.put import PutTicket, refused
 from rmqtool.engine.put_columns import (
@@ -40,90 +34,12 @@ from rmqtool.engine.put_columns import (
 )
 from rmqtool.engine.reader import StoreReader
 from rmqtool.engine.retention import Expired, Retention
-from rmqtool.engine.upkeep import Upkeep, Worker
+from rmqtool.engine.upkeep import FirstChange, Upkeep, Worker
 from rmqtool.errors import NoSpace, Refused, WriteFailed
 from rmqtool.files.filesystem import Closable, make_directories
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import paths
-from rmqtool.formats.paths import ABORT
 from rmqtool.store.listing import lock_store
-
-# Flags after which the next start must recover.
-_UNSOUND = RunningFlag.LOGICS_QUEUE_ERROR | RunningFlag.INDEX_FILE_ERROR
-
-
-class FirstChange:
-    """Marks a store as open before its first change, and removes the mark after a clean close."""
-
-    def __init__(self, setup: Setup, engine: Engine, state: StoreState) -> None:
-        self.is_done = False
-        self._setup = setup
-        self._engine = engine
-        self._empty_segment = state.empty_segment
-        self._has_leftovers = any(end.has_leftovers for end in state.queues.values())
-        # The files that were created for the mark.
-        self._marks: tuple[str, ...] = ()
-        self._lock = threading.Lock()
-
-    @INTERRUPTS.keep_from
-    def prepare(self) -> None:
-        """Set the mark before anything changes; do nothing if it is set.
-
-        Also removes an empty last segment, makes a missing checkpoint, and dispatches the records that the last process
-        left undispatched.
-        """
-        with self._lock:
-            if self.is_done:
-                return
-            engine, files = self._engine, self._setup.files
-            self._marks = self._marks or mark_open(files, self._setup.config.version)
-            if self._empty_segment is not None:
-                files.unlink(self._empty_segment)
-                self._empty_segment = None
-            try:
-                engine.checkpoint.make()
-                # Queue offsets continue from the queues, so these must be complete first.
-                engine.dispatcher.dispatch()
-            except NoSpace:
-                if engine.dispatcher.take_back():
-                    mark_closed(files, self._marks)
-                    self._marks = ()
-                raise
-            engine.offsets.table.update(engine.dispatcher.queues.max_offsets())
-            self.is_done = True
-
-    def prepare_put(self) -> bool:
-        """Set the mark, unless the disk is too full for a message; return whether the store takes puts."""
-        health = self._engine.health
-        if not self.is_done:
-            self._engine.disks.look()
-            if health.is_writeable:
-                self.prepare()
-        return health.is_writeable
-
-    def clear_leftovers(self) -> None:
-        """Clear records that a broker cut off earlier but left in the files.
-
-        After new messages they would be valid again.
-
-        upstream: MappedFileQueue.truncateDirtyFiles moves positions only, and a later start finds the old records.
-        """
-        if self._has_leftovers and self._engine.health.is_writeable:
-            self._engine.log.clear_next()
-            for queue in self._engine.dispatcher.queues.simple.values():
-                queue.clear_behind()
-
-    def finish(self, *, is_changed: bool) -> None:
-        """Remove the mark if the next start may trust log, queues and index.
-
-        If nothing was changed, all files that were created for the mark are removed.
-        """
-        health, engine = self._engine.health, self._engine
-        is_sound = health.failure is None and not health.flags & _UNSOUND and not engine.dispatcher.behind
-        if self._marks and is_sound:
-            engine.log.discard_prepared()
-            mark_closed(self._setup.files, (ABORT,) if is_changed else self._marks)
-
 
 # Write queued tickets once this many are waiting.
 _WINDOW = 512
@@ -270,16 +186,28 @@ class MessageStore:
 
     def plain_kind(self, topic: str, names: tuple[str, ...], values: Mapping[str, str]) -> object | None:
         """Return what ``put_plain`` needs for messages of a topic with such properties; see ``Encoder.record_kind``."""
-        return self._engine.encoder.record_kind(topic, names, values) if self._is_simple else None
+        return self._engine.encoder.record_kind(topic, names, values)
 
     def put_plain(self, kind: object, message: NewMessage, uniq_key: str, now: int) -> Placed | None:
         """Store a message of a kind at ``now`` (ms); None, with nothing done, if ``put`` must take a closer look."""
-        if not self._health.is_writeable or not self._first.is_done or not self._takes_puts:
+        if not (self._is_simple and self._health.is_writeable and self._first.is_done and self._takes_puts):
             return None
         placed = self._writer.write_plain(kind, message, uniq_key, now)
         if INTERRUPTS.pending:
             INTERRUPTS.deliver()
         return placed
+
+    @INTERRUPTS.keep_from
+    def put_made(self, queue: QueueKey, record: bytearray, waits: bool) -> PutTicket | None:
+        """Queue the record of a message of ``plain_kind`` as ``put_async`` does; None: ``put_async`` must decide."""
+        if not self._health.is_writeable or not self._first.is_done or not self._takes_puts or self._workers:
+            return None
+        waiting, ticket = self._writer.waiting, PutTicket(queue, (record,), 1, self.store_host, self._now())
+        ticket.waits = waits
+        waiting.append(ticket)
+        if len(waiting) >= _WINDOW:
+            self._writer.write_waiting()
+        return ticket
 
     @to_the_end
     def put_batch(self, message: NewMessage) -> PutTicket:

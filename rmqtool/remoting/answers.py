@@ -19,9 +19,11 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, NamedTuple
 
+from rmqtool import kernel
 from rmqtool.formats.codes import is_since
 from rmqtool.formats.java import encode_text
 from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import encode_binary_header
 from rmqtool.remoting.body import Body, BodyError
 from rmqtool.remoting.command import ANSWER, OWN_VERSION, RemotingCommand, SerializeType
@@ -84,6 +86,9 @@ class AnswerTemplate:
             text = text.replace(f'"{_HOLE}"', "%s" if is_one else '"%d"', 1)
         # The members are sorted by name: opaque comes after the fields.
         self._json = text.replace('"opaque":0', '"opaque":%d', 1)
+        # The same for the kernel: what is around the values, whose quotes it writes.
+        pieces = self._json.replace("%d", _HOLE).replace("%s", _HOLE).replace("%%", "%").split(_HOLE)
+        self._parts = tuple(map(encode_text, pieces))
         self._binary = self._split(encode_binary_header(command))
         self._fields_at = len(encode_binary_header(command.replaced(ext_fields=None))) - _INT.size
 
@@ -97,6 +102,11 @@ class AnswerTemplate:
         """Return the frame that answers ``opaque``, with a header of the request's type."""
         if serialize_type is SerializeType.ROCKETMQ:
             return join_frame(self._binary_header(opaque, values), body, serialize_type)
+        if kernel.NATIVE is not None:
+            limits_of = limits.HEADER_BYTES, limits.FRAME_BYTES
+            frame = kernel.NATIVE.answer_frame(self._parts, (*values, opaque), body, *limits_of)
+            if frame is not None:
+                return frame
         spelled = [*values, opaque]
         for place in self._texts:
             spelled[place] = quote(spelled[place])

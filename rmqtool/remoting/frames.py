@@ -21,6 +21,7 @@ from __future__ import annotations
 import struct
 from io import BytesIO
 
+from rmqtool import kernel
 from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import decode_binary_header, encode_binary_header
 from rmqtool.remoting.command import FrameError, RemotingCommand, SerializeType
@@ -35,6 +36,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Final
+
+# A plain request to store a message: where its frame begins and ends in what was fed, its number, the topic and queue,
+# the time and flag of its sender, its properties, and the body.
+SendRow = tuple[int, int, int, str, int, int, int, dict[str, str], bytes]
 
 # The length, then the type of the header in the top byte of the header's length.
 HEAD: Final = struct.Struct(">iI")
@@ -107,6 +112,13 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> Iterator[RemotingCommand]:
         """Yield the commands that are complete now. Exhaust it before the next call. Raises FrameError."""
+        return self._iter(data, None)  # type: ignore[return-value]  # without the kernel there are no rows
+
+    def feed_requests(self, data: bytes) -> Iterator[RemotingCommand | SendRow]:
+        """Yield the same for a server: plain requests to store a message come as rows, if the kernel is there."""
+        return self._iter(data, kernel.NATIVE)
+
+    def _iter(self, data: bytes, native: kernel.Kernel | None) -> Iterator[RemotingCommand | SendRow]:
         at = 0
         end = len(data)
         if self._have:
@@ -115,6 +127,11 @@ class FrameDecoder:
                 return
             yield self._take()
         while end - at >= HEAD.size:
+            if native is not None:
+                rows, at = native.send_requests(data, at, limits.FRAME_BYTES, limits.PLAIN_HEADER_BYTES)
+                yield from rows
+                if end - at < HEAD.size:
+                    break
             size = frame_size(data, at)
             if end - at < size:
                 self._size = size

@@ -17,13 +17,14 @@ from rmqtool.formats.hosts import format_host, parse_address
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.answers import answer
 from rmqtool.remoting.command import ANSWER, ONEWAY, FrameError, Language, RemotingCommand
-from rmqtool.remoting.frames import FrameDecoder, encode_frame
+from rmqtool.remoting.frames import FrameDecoder, decode_frame, encode_frame
 
 if TYPE_CHECKING:
     from rmqtool.broker.processors.by_code import Processor
     from rmqtool.server.server import Server
 
 _NOWHERE: Host = (bytes(4), 0)
+_SEND_MESSAGE = 310
 # With more unsent bytes than this the server stops reading from the client.
 _MOST_UNSENT = 4 << 20
 
@@ -43,6 +44,8 @@ class Connection(StreamProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._peer = Peer(self, "", "", 0)
+        # Whether requests to store a message are served as rows: from the second read on, at the broker's port.
+        self._takes_rows = False
         self._serve: Callable[[Connection, RemotingCommand], None] = self._serve_first
         # When the client left more answers unread than the limit, and nothing more is read from it; 0: it reads them.
         self.paused_since = 0.0
@@ -61,10 +64,17 @@ class Connection(StreamProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Serve the requests that are complete now."""
-        serve = self._serve
+        serve, serve_row = self._serve, self._server.serve_row
         try:
-            for command in self._decoder.feed(data):
-                serve(self, command)
+            if not self._takes_rows:
+                for command in self._decoder.feed(data):
+                    serve(self, command)
+            else:
+                for found in self._decoder.feed_requests(data):
+                    if type(found) is not tuple:
+                        serve(self, cast("RemotingCommand", found))
+                    elif not serve_row(self, found):
+                        serve(self, decode_frame(data[found[0] : found[1]]))
         except FrameError as error:
             # Where the next frame begins is not known any more. upstream closes the connection and answers nothing.
             self._server.refused(self, str(error))
@@ -74,7 +84,9 @@ class Connection(StreamProtocol):
     def _serve_first(self, connection: Connection, command: RemotingCommand) -> None:
         """Serve the first requests, if there may be one more client."""
         if self._serve == self._serve_first:
-            self._serve = self._server.serve if self._server.spoke(self) else _ignore
+            is_taken = self._server.spoke(self)
+            self._serve = self._server.serve if is_taken else _ignore
+            self._takes_rows = is_taken and _SEND_MESSAGE in self.processors
         self._serve(connection, command)
 
     def pause_writing(self) -> None:
@@ -118,6 +130,12 @@ class Connection(StreamProtocol):
         if not self._out:
             self._server.will_write(self)
         self._out.append(data)
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send a frame that is encoded at the end of this turn."""
+        if not self._out:
+            self._server.will_write(self)
+        self._out.append(frame)
 
     def answer(self, command: RemotingCommand, frame: RemotingCommand | bytes) -> None:
         """Answer a request, unless its sender waits for no answer."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rmqtool.broker.accounts import DANGEROUS, Gate
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.by_code import POPS, PULLS, SENDS, Outcome, Processors
 from rmqtool.broker.processors.end_transaction import check_request
 from rmqtool.broker.processors.pull_message import Pulling, Waiting
-from rmqtool.broker.processors.replies import Forwarded, Putting
+from rmqtool.broker.processors.replies import Forwarded, PlainRow, Putting, TakenRow
 from rmqtool.broker.services.check_program import ProgramBeside
 from rmqtool.broker.services.transactions import EndRequest, TransactionState
 from rmqtool.engine.message import PutStatus, QueueKey
@@ -42,6 +42,7 @@ _PATIENCE = 10.0
 _STAYS = 475
 _GO_AWAY = 1500
 _HEARTBEAT = 34
+_SEND_MESSAGE = 310
 # The most pulls that wait at once; further ones are answered at once, as after their timeout.
 _MOST_HELD = 65_536
 # Frequent requests that do not depend on the newest messages.
@@ -170,6 +171,10 @@ class _Put(NamedTuple):
     putting: Putting
 
 
+# A message that came as a row and is not answered yet: whose it is, and the number of its request.
+_Row: TypeAlias = tuple[Connection, int, TakenRow]
+
+
 class _Asked(NamedTuple):
     """A request of ours that a client has not answered yet."""
 
@@ -208,6 +213,8 @@ class Server:
         self.observer = observer
         self._store = broker.store
         self._puts: list[_Put] = []
+        # The same for messages whose requests came as rows.
+        self._rows: list[_Row] = []
         self._unflushed: list[_Put] = []
         # The slaves that copy the log, if there may be any, and the messages that wait for them.
         self.slaves: Slaves | None = None
@@ -322,7 +329,7 @@ class Server:
         if self.is_ending and command.version > _STAYS:
             connection.answer(command, answer(command, _GO_AWAY, "the broker is shutting down"))
             return
-        if self._is_dispatch_due or self._puts:
+        if self._is_dispatch_due or self._puts or self._rows:
             self._dispatch_before(command.code)
         try:
             row = _ROWS[command.code]
@@ -361,6 +368,17 @@ class Server:
             self._puts.append(_Put(connection, command, reply))
         else:
             self._reply(connection, command, reply)
+
+    def serve_row(self, connection: Connection, row: PlainRow) -> bool:
+        """Take a plain message, as ``serve`` does; return False if its request needs a closer look."""
+        if self.is_gated or self.is_ending:
+            return False
+        taken = self.processors.sending.take_row(row, connection.host)
+        if taken is None:
+            return False
+        self.requests += 1
+        self._rows.append((connection, row[2], taken))
+        return True
 
     def _dispatch_before(self, code: int) -> None:
         """Write and dispatch what the answer to a request may depend on."""
@@ -427,7 +445,7 @@ class Server:
         """Write the messages that came, the tables that they changed, and the answers."""
         if self.held_pops.has_grown:
             self.held_pops.answer_grown()
-        if self._puts:
+        if self._puts or self._rows:
             self._finish_puts()
         self._save_tables()
         if self.slaves is not None:
@@ -453,20 +471,32 @@ class Server:
             self.bug(error)
 
     def _finish_puts(self) -> None:
-        puts, self._puts = self._puts, []
-        if not puts:
+        (puts, rows), self._puts, self._rows = (self._puts, self._rows), [], []
+        if not puts and not rows:
             return
         try:
             self._store.write_now()
         except Exception as error:
             # The store accepts no more messages; each of these gets that answer.
             self.bug(error)
-        left = self._answer_settled(puts)
+        count = len(puts) + len(rows)
+        left = self._answer_settled([*self._answer_rows(rows), *puts])
         if left:
             self._unflushed += left
             self._flush()
-        if len(left) < len(puts):
-            self._dispatch_soon(is_busy=len(puts) >= _BUSY)
+        if len(left) < count:
+            self._dispatch_soon(is_busy=count >= _BUSY)
+
+    def _answer_rows(self, rows: list[_Row]) -> list[_Put]:
+        """Answer the messages that are stored; return the others as usual ones."""
+        left, sending = [], self.processors.sending
+        for connection, opaque, (ticket, key) in rows:
+            if ticket.status is PutStatus.PUT_OK and self.slaves is None:
+                connection.send_frame(sending.stored(opaque, ticket, key))
+            else:
+                command = RemotingCommand(_SEND_MESSAGE, opaque=opaque)
+                left.append(_Put(connection, command, Putting(ticket, sending.finish(command, ticket, key))))
+        return left
 
     def _answer_settled(self, puts: list[_Put]) -> list[_Put]:
         """Answer the puts of which it is known what came of them; return the others."""

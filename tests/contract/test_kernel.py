@@ -203,6 +203,7 @@ def test_a_plain_record_is_declined_where_it_is_not_plain() -> None:
         "uniq_key": "k",
         "body": b"b",
         **dict.fromkeys(("flag", "queue_id", "queue_offset", "physical_offset", "born", "stored"), 0),
+        "born_host": None,
     }
     made = NATIVE.plain_record(kind, *usual.values())
     assert made is not None
@@ -212,9 +213,17 @@ def test_a_plain_record_is_declined_where_it_is_not_plain() -> None:
         *({"body": body} for body in (None, bytearray(1), "text", bytes(1 << 20))),
         *({"flag": 1 << 31}, {"queue_id": -1}, {"queue_id": 1 << 31}, {"queue_offset": 1 << 63}, {"flag": "x"}),
         *({"born": -(1 << 63) - 1}, {"stored": 1 << 63}, {"uniq_key": None}),
+        *(
+            {"born_host": host}
+            for host in ((bytes(5), 1), (bytes(4), 1 << 31), (bytes(4),), ("x", 1), (bytes(4), "1"), 7)
+        ),
     ]
     for change in odd:
         assert NATIVE.plain_record(kind, *(usual | change).values()) is None, change
+    of_another = NATIVE.plain_record(kind, *(usual | {"born_host": (bytes(range(16)), 7)}).values())
+    assert of_another is not None
+    assert of_another[48:68] == bytes(range(16)) + b"\0\0\0\7"
+    assert of_another[36:40] == b"\0\0\0\x10"
     two = NATIVE.record_kind(*KIND[:4], ("a", "b"), (None, None), -1, True, 1 << 20)
     given: dict[object, str] = {}
     given |= {Spoiler(given): "", "b": "2"}
@@ -554,7 +563,9 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "magic of a kind": ("record_kind", (7, *KIND[1:]), ValueError),
     "topic of a kind": ("record_kind", (KIND[0], bytes(40_000), *KIND[2:]), ValueError),
     "lone surrogate": ("record_kind", (*KIND[:4], ("a", "\ud800"), *KIND[5:]), UnicodeEncodeError),
-    "no kind": ("plain_record", (None, {}, "k", b"b", 0, 0, 0, 0, 0, 0), ValueError),
+    "no kind": ("plain_record", (None, {}, "k", b"b", 0, 0, 0, 0, 0, 0, None), ValueError),
+    "place of a request": ("send_requests", (b"", 1, 9, 9), ValueError),
+    "size of a request": ("send_requests", (b"", 0, -1, 9), ValueError),
     "columns": ("encode_slab", ([b""], [], (0,) * 9, [bytes(8)], [bytes(8)], 0, LONGS[:1]), ValueError),
     "queue number in a slab": (
         "encode_slab",
@@ -595,10 +606,15 @@ def test_messages_do_not_pile_up() -> None:
         f"kind = kernel.NATIVE.record_kind(*{KIND!r})\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         f"header = {HEADER_WITH_ALL!r}\n"
+        "from tests.contract.test_kernel_sends import LONG, PLAIN\n"
+        "send = LONG + PLAIN + LONG[:-1]\n"
         "for round in range(3):\n"
         "    for _ in range(100000):\n"
         f"        kernel.NATIVE.record_kind(*{KIND!r})\n"
-        "        kernel.NATIVE.plain_record(kind, {'a': str(_)} if _ % 3 else {}, str(_), b'b', 0, 0, 0, 0, 0, 0)\n"
+        "        given = {'a': str(_)} if _ % 3 else {}\n"
+        "        kernel.NATIVE.plain_record(kind, given, str(_), b'b', 0, 0, 0, 0, 0, 0, None)\n"
+        "        kernel.NATIVE.send_requests(send, 0, 9999, 999)\n"
+        "        kernel.NATIVE.answer_frame((b'a', b'b'), ('x' if _ % 3 else None,), b'c', 9 if _ % 2 else 0, 99)\n"
         "        kernel.NATIVE.json_header(header, 0, len(header) - _ % 2, 9)\n"
         "        kernel.NATIVE.typed_fields({'a': '1' if _ % 3 else 'x', 'b': 'c'}, {'a': ('a', 1), 'b': ('b', 0)})\n"
         "        kernel.NATIVE.header_fields(b'\\0\\1a\\0\\0\\0\\1b\\0', 0, 8 + _ % 2, 9)\n"

@@ -25,6 +25,12 @@ pytestmark = [
 ]
 
 
+SEND = (
+    b'{"code":310,"extFields":{"a":"g","b":"T","c":"M","d":"4","e":"3","f":"0","g":"17","h":"7","i":"a\\u00011\\u0002"},'
+    b'"flag":0,"language":"JAVA","opaque":3,"version":475}'
+)
+
+
 def compile_fuzzer(sources: Path, target: Path) -> Path:
     command = [str(COMPILER), *SANITIZERS, "-DDRIVER", "-o", str(target), str(sources / "fuzz.c")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -45,6 +51,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         b"".join(
             struct.pack(">5i", 28 + length, 0, 0, 7, length) + bytes(length) + b"\0\6KEYS\1k" for length in (0, 1, 300)
         ),
+        struct.pack(">ii", 4 + len(SEND) + 9, len(SEND)) + SEND + bytes(9),
         b"".join(b"\0\5topic\0\0\0%c%s" % (length, b"x" * length) for length in (1, 9, 200)),
     ]
     for number, content in enumerate(contents):
@@ -81,8 +88,10 @@ CANARIES = {
     "body in a batch": ("batch.h", "if (body > item->size - LEAST_ITEM) return 0;", ""),
     "lengths in a batch": ("batch.h", " || LEAST_ITEM + body + length != item->size", ""),
     "room for places": ("batch.h", "count < most && look_at(p + at", "look_at(p + at"),
-    "length of properties": ("encode.h", "text <= MOST_SHORT && size <= most", "size <= most"),
     "last separator": ("encode.h", "if (t->is_terminated || i + 1 < t->count) *to++", "*to++"),
+    "end of a frame": ("send.h", " || s->size > left || length < 4) return 0;", " || length < 4) return 0;"),
+    "quotes of an answer": ("answer.h", " + 2 * (uint64_t)a->values[i].is_quoted;", ";"),
+    "header in a frame": ("send.h", " || header > length - 4) return 0;", ") return 0;"),
     "end of a text": ("texts.h", " || at > size || length > size - at) return -2;", ") return -2;"),
     "end of a sequence": ("texts.h", "if (left < 3 || ", "if ("),
 }

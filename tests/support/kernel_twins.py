@@ -31,11 +31,12 @@ from rmqtool.formats.index import key_hash
 from rmqtool.formats.java import SHORT_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.message_json import encode_line, message_json
-from rmqtool.formats.properties import decode_properties, join_properties
+from rmqtool.formats.properties import decode_properties, join_properties, read_properties
 from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import fields_in_python
 from rmqtool.remoting.command import ANSWER, FrameError, Language, RemotingCommand
 from rmqtool.remoting.declared import HeaderError
+from rmqtool.remoting.frames import decode_frame
 from rmqtool.remoting.headers import Row
 from rmqtool.remoting.json_header import header_in_python, header_text
 from rmqtool.remoting.requests import REQUESTS
@@ -110,6 +111,27 @@ class Comparison:
         self.seen["headers"] += 1
         if code in REQUESTS and fields is not None and not flag & ANSWER:
             self._typed_fields(REQUESTS[code], fields)
+
+    def send_requests(self, data: bytes) -> None:
+        """Compare the requests to store a message that frames begin with."""
+        rows, stop = self.kernel.send_requests(data, 0, limits.FRAME_BYTES, limits.PLAIN_HEADER_BYTES)
+        at = 0
+        for row in rows:
+            begin, end = row[:2]
+            assert begin == at
+            with patch.object(kernel, "NATIVE", None):
+                command = decode_frame(data[begin:end])
+                header: Any = REQUESTS[command.code].decode(command.ext_fields or {})
+            assert (command.code in (10, 310), command.flag, header.sys_flag, bool(header.batch)) == (True, 0, 0, False)
+            assert not header.reconsume_times
+            properties = read_properties(header.properties or "")
+            place = header.topic, header.queue_id, header.born_timestamp, header.flag
+            assert row == (begin, end, command.opaque, *place, properties, command.body)
+            assert list(row[7]) == list(properties)
+            at = end
+            self.seen["send requests"] += 1
+        assert stop == at
+        self.seen["declined frames"] += at < len(data)
 
     def _typed_fields(self, row: Row, fields: dict[str, str]) -> None:
         found, expected = [], []
@@ -403,7 +425,7 @@ class Comparison:
             self.kernel.place(expected, *numbers[2:], message.store_timestamp, False)
             for most in (len(expected), len(expected) - 1):
                 kind = self.kernel.record_kind(*head, most)
-                made = self.kernel.plain_record(kind, given, "", message.raw_body, *numbers, *times)
+                made = self.kernel.plain_record(kind, given, "", message.raw_body, *numbers, *times, None)
                 assert made == (expected if most == len(expected) else None)
             self.seen["plain records"] += 1
 

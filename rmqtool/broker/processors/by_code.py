@@ -80,7 +80,7 @@ class Processors:
 
     def __init__(self, broker: Broker) -> None:
         self.pulling = Pulling(broker)
-        sending = Sending(broker)
+        self.sending = sending = Sending(broker)
         self.popping = Popping(broker)
         since_5 = _since_5(broker, self.popping) if is_since(broker.version, "5.0.0") else {}
         # The second port of a broker takes everything but pulls, so that those cannot crowd out the rest.

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from rmqtool.broker.client_registry import Connection
 from rmqtool.engine.put import PutTicket
 from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.frames import SendRow
 
 
 class Putting(NamedTuple):
@@ -30,3 +31,6 @@ class Forwarded(NamedTuple):
 
 # None: the client gets no answer.
 Reply: TypeAlias = "RemotingCommand | bytes | Putting | Forwarded | None"
+# A plain message whose request came as a row; of one that is taken: its ticket, and its unique key.
+PlainRow: TypeAlias = SendRow
+TakenRow: TypeAlias = tuple[PutTicket, str]

@@ -5,18 +5,19 @@ Upstream: ``SendMessageProcessor``, ``AbstractSendMessageProcessor``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors.replies import Forwarded, Putting, Reply
+from rmqtool.broker.processors.replies import Forwarded, PlainRow, Putting, Reply
 from rmqtool.broker.producer.client import UniqKeys
 from rmqtool.broker.producer.send import broker_properties, receive, status_without_slave
 from rmqtool.broker.services.retry import text_of
 from rmqtool.broker.services.transactions import EndStatus
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.message import NewMessage, PutStatus
-from rmqtool.engine.put import PutTicket
+from rmqtool.engine.message import COMPRESS_OVER, Host, NewMessage, PutStatus, fastest_plain_record
+from rmqtool.engine.put import MATTERS, PutTicket
 from rmqtool.formats.codes import SysFlag, is_since
 from rmqtool.formats.hosts import format_host
 from rmqtool.formats.java import encode_text
@@ -29,6 +30,7 @@ from rmqtool.formats.property_names import (
     TRACE_ON,
     TRAN_MSG,
     UNIQ_KEY,
+    WAIT,
 )
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import (
@@ -56,7 +58,7 @@ from rmqtool.remoting.answers import (
     answer,
     refuse,
 )
-from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.command import RemotingCommand, SerializeType
 from rmqtool.remoting.requests.messages import ReplyMessage, SendMessage, SendMessageAnswer
 
 # A client from this version on says itself how often a message of its group is tried again.
@@ -92,6 +94,8 @@ _REFUSED = {
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
 _SECOND = 1000
+# Kinds of messages that are known. A producer of random property names must not fill the memory.
+_MOST_KINDS = 4096
 
 
 class Sending:
@@ -105,6 +109,9 @@ class Sending:
         self._keys = UniqKeys(*broker.address, 0, broker.store.setup.clock)
         # With slaves the server waits for them, and decides the status.
         self._without_slave = None if broker.ha_address is not None else status_without_slave(broker.config)
+        # The kinds of plain messages, by topic and names of properties; None for those that need a closer look.
+        self._kinds: dict[tuple[str, ...], object | None] = {}
+        self._record = fastest_plain_record()
         self._templates = {code: self._template(code) for code in _CODES.values()}
 
     def _template(self, code: ResponseCode) -> AnswerTemplate:
@@ -161,6 +168,60 @@ class Sending:
         if ticket.queue[0] == TIMER_TOPIC and is_since(self._broker.version, "5.3.2"):
             return Putting(ticket, partial(self._answer_timer, command, topic, queue_id, ticket, key))
         return Putting(ticket, partial(self._answer, command, topic, queue_id, ticket, key))
+
+    def take_row(self, row: PlainRow, host: Host) -> tuple[PutTicket, str] | None:
+        """Store a plain message as ``send`` does; return its ticket and unique key, None if it needs a closer look."""
+        _, _, _, topic, queue_id, born, flag, properties, body = row
+        broker = self._broker
+        config = broker.topics.table.get(topic)
+        if config is None or broker.read_only or not self._config.broker_permission & PERM_WRITE:
+            return None
+        if queue_id >= config["writeQueueNums"] or config.get("topicFilterType") == _MULTI_TAG:
+            return None
+        names = (topic, *properties)
+        try:
+            kind = self._kinds[names]
+        except KeyError:
+            kind = self._kind_of(names)
+        if kind is None or len(body) >= COMPRESS_OVER:
+            return None
+        key = properties.get(UNIQ_KEY) or self._keys.next()
+        record = self._record(kind, properties, key, body, flag, queue_id, 0, 0, born, 0, host)
+        if record is None:
+            return None
+        ticket = broker.store.put_made((topic, queue_id), record, properties.get(WAIT, "true").lower() == "true")
+        return None if ticket is None else (ticket, key)
+
+    def _kind_of(self, names: tuple[str, ...]) -> object | None:
+        """Return the kind of plain messages with a topic and names of properties, and keep it; else None."""
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+        topic, *given = names
+        kind = None
+        is_plain = MATTERS.isdisjoint(given) and TRAN_MSG not in given and self._without_slave is None
+        is_plain = is_plain and not topic.startswith(RETRY_PREFIX) and (UNIQ_KEY in given or not self._is_4_9)
+        if is_plain and is_allowed_to_send(topic, self._broker.version):
+            whole = dict.fromkeys((*given, UNIQ_KEY, *self._added))
+            # 4.9 does not store whether the sender waits.
+            stored = tuple(name for name in whole if name != WAIT or not self._is_4_9)
+            kind = self._broker.store.plain_kind(topic, stored, self._added)
+        self._kinds[names] = kind
+        return kind
+
+    def finish(self, command: RemotingCommand, ticket: PutTicket, key: str) -> Callable[[], RemotingCommand | bytes]:
+        """Return what makes the answer to a plain message when it is known what came of it."""
+        return partial(self._answer, command, *ticket.queue, ticket, "" if self._is_4_9 else key)
+
+    def stored(self, opaque: int, ticket: PutTicket, key: str) -> bytes:
+        """Return the answer to a plain message that is stored."""
+        topic, queue_id = ticket.queue
+        counts = self._broker.counts
+        counts.puts[topic] += 1
+        counts.put_bytes[topic] += ticket.size
+        values = (ticket.offset_msg_id, queue_id, ticket.queue_offset)
+        if not self._is_4_9:
+            values = (*values, key)  # type: ignore[assignment]
+        return self._templates[ResponseCode.SUCCESS].encode(SerializeType.JSON, opaque, values)
 
     def reply(self, asked: Asked) -> Reply:
         """Pass a reply on to the client that waits for it, then store it. upstream: ReplyMessageProcessor."""
