@@ -29,6 +29,10 @@ _LINE, _RETENTION, _PAUSE, _WAIT = 1.0, 60.0, 1.0, 0.05
 # With ``once``: attempts to connect, one after the other, to a master that is gone.
 _TRIES: Final = 3
 _START, _END = "start", "end"
+_NOT_AWAITED: Final = (
+    "the master is a SYNC_MASTER with inSyncReplicas=1: it answers producers before the mirror has their messages; "
+    "inSyncReplicas=2 makes it wait"
+)
 
 
 class Loop(Protocol):
@@ -230,6 +234,8 @@ class Mirror:
             acknowledges = self._manner.acknowledges
             following = Following(master, settings, self._log, syncer, self._epochs.add, acknowledges=acknowledges)
             with closing(following):
+                if acknowledges and settings.is_sync_in_name_only:
+                    self._tell_problem("note", _NOT_AWAITED)
                 self._receive(following, watch, is_done)
 
     def _first_bytes_are_there(self, watch: Watch) -> bool:

@@ -92,6 +92,14 @@ class MasterSettings:
     # The settings as the master lists them.
     listed: dict[str, str] = field(repr=False, default_factory=dict)
 
+    @property
+    def is_sync_in_name_only(self) -> bool:
+        """Whether it is a SYNC_MASTER that answers its producers without a slave: by default, since 5.0."""
+        if not self.is_sync or self.version is Version.V4_9 or self.listed.get("allAckInSyncStateSet") == "true":
+            return False
+        # The master counts itself. upstream: CommitLog.calcNeedAckNums
+        return (parse_long(self.listed.get("inSyncReplicas", "")) or 1) <= 1
+
 
 class Master:
     """A master by the address of its broker, ``host:port``."""

@@ -50,6 +50,8 @@ class ScriptedMaster(ScriptedPeer):
         self.log = bytearray()
         self.min_offset = 0
         self.name, self.role, self.version = "broker-a", "ASYNC_MASTER", "V5_3_3"
+        # Further lines of its settings.
+        self.more = ""
         self.epochs = epochs
         # What the in-sync set has; None: everything.
         self.confirmed: int | None = None
@@ -88,7 +90,7 @@ class ScriptedMaster(ScriptedPeer):
         return (
             f"brokerName={self.name}\nbrokerClusterName=DefaultCluster\nbrokerRole={self.role}\n"
             f"mappedFileSizeCommitLog={SEGMENT}\nmappedFileSizeConsumeQueue=6000\nhaListenPort={self.ha_port}\n"
-            f"enableControllerMode={str(self.epochs is not None).lower()}\nenableDLegerCommitLog=false\n"
+            f"enableControllerMode={str(self.epochs is not None).lower()}\nenableDLegerCommitLog=false\n{self.more}"
         )
 
     def _state(self) -> dict[str, str]:

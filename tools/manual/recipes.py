@@ -267,7 +267,8 @@ RECIPES: tuple[Recipe, ...] = (
             "The broker is lost: stop the mirror. `rmqtool check DIR` verifies every message. Without --live it "
             "reports missing queues; `rmqtool recover DIR --apply` builds them, and says how many messages there "
             "are. The line `durable` that the mirror printed last is where the log ends. Messages after it are "
-            "lost; with a SYNC_MASTER no producer got SEND_OK for them.",
+            "lost. A SYNC_MASTER sends no SEND_OK for a message that the mirror does not have; of 5.x only with "
+            "inSyncReplicas=2 in its broker.conf.",
             "Then start a broker of the same version on DIR, with `-c DIR/broker.conf` and the address of the old"
             " one, or `rmqtool serve DIR`. Groups go on at the offsets that the mirror had copied, seconds before"
             " the end: consumers get a few messages again.",

@@ -349,7 +349,8 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "`rmqtool recover DIR --apply` builds them, and --live builds them each second while the log grows. Then "
             "`cat`, `query`, `info` and `export` read the mirror as they read the store of a broker that runs.",
             "The log is synced after 8 MiB or 0.2 seconds, and at once if a SYNC_MASTER waits. Only then it is "
-            "acknowledged, so a SYNC_MASTER counts the mirror as a slave. With `--ack never` it counts as none; a "
+            "acknowledged, so a SYNC_MASTER counts the mirror as a slave. One of 5.x waits for slaves only with "
+            "inSyncReplicas=2 or more; otherwise the mirror tells. With `--ack never` it counts as none; a "
             "SYNC_MASTER without other slaves then answers FLUSH_SLAVE_TIMEOUT, because it sees a connection.",
             "After a stop or a lost connection the mirror verifies the records of its last segment, compares at least "
             "64 KiB before its end with the master's bytes, and goes on. If the master ends before the mirror, or has "

@@ -362,6 +362,25 @@ def test_the_configuration_is_that_of_the_master(master, tmp_path):
     assert not [path for path in config.iterdir() if path.name.startswith("timercheck.")]
 
 
+@pytest.mark.parametrize(
+    ("version", "settings", "is_told"),
+    [
+        ("V5_3_3", "inSyncReplicas=1\n", True),
+        ("V5_3_3", "inSyncReplicas=2\n", False),
+        ("V5_3_3", "inSyncReplicas=1\nallAckInSyncStateSet=true\n", False),
+        ("V4_9_7", "", False),
+    ],
+)
+def test_a_sync_master_that_waits_for_no_slave_is_told(master, tmp_path, version, settings, is_told):
+    """Since 5.0 the master counts itself: by default it waits for nobody."""
+    master.role, master.version, master.more = "SYNC_MASTER", version, settings
+    master.grow(10)
+    told = []
+    once(master, tmp_path / "m", told=told.append)
+    notes = [one["reason"] for one in told if one.get("event") == "note"]
+    assert ["inSyncReplicas=2" in note for note in notes] == [True] * is_told
+
+
 def test_a_4_9_master_is_not_asked_for_what_it_does_not_know(master, tmp_path):
     master.version = "V4_9_7"
     master.grow(10)
