@@ -33,6 +33,10 @@ if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
     from rmqtool.api.repair import past_repairs as past_repairs
     from rmqtool.api.repair import repair as repair
     from rmqtool.api.repair import undo as undo
+    from rmqtool.api.send_errors import NoReply as NoReply
+    from rmqtool.api.send_errors import NotSent as NotSent
+    from rmqtool.api.send_errors import RequestRefused as RequestRefused
+    from rmqtool.api.send_errors import SendUnknown as SendUnknown
     from rmqtool.api.serve import serve as serve
     from rmqtool.api.stat import stat as stat
     from rmqtool.api.store import Store as Store
@@ -40,6 +44,7 @@ if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
     from rmqtool.api.tick import tick as tick
     from rmqtool.api.topic import topic as topic
     from rmqtool.api.topic import topics as topics
+    from rmqtool.errors import NotFound as NotFound
     from rmqtool.errors import RmqtoolError as RmqtoolError
     from rmqtool.findings import Finding as Finding
 
@@ -51,7 +56,12 @@ _PLACES = {
     "AsyncCluster": "rmqtool.api.async_cluster",
     "Cluster": "rmqtool.api.cluster",
     "Finding": "rmqtool.findings",
+    "NoReply": "rmqtool.api.send_errors",
+    "NotFound": "rmqtool.errors",
+    "NotSent": "rmqtool.api.send_errors",
+    "RequestRefused": "rmqtool.api.send_errors",
     "RmqtoolError": "rmqtool.errors",
+    "SendUnknown": "rmqtool.api.send_errors",
     "Store": "rmqtool.api.store",
     "batches": "rmqtool.api.cat",
     "check": "rmqtool.api.check",
@@ -91,7 +101,12 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name not in _PLACES:
-        raise AttributeError(f"module 'rmqtool' has no attribute {name!r}")
+        more = ""
+        if name[:1].isupper():  # else it is a module that is about to be imported
+            from rmqtool.api.other_names import said_of
+
+            more = said_of("rmqtool", name)
+        raise AttributeError(f"module 'rmqtool' has no attribute {name!r}{more}")
     return getattr(import_module(_PLACES[name]), name)
 
 

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from rmqtool.api.cluster import CONNECTING, Connecting, Opening
-from rmqtool.api.outgoing import Check, Reply, answer_checks, answer_request, ask, message_of, state_of
+from rmqtool.api.other_names import no_attribute
+from rmqtool.api.outgoing import Called, Check, Reply, answer_checks, answer_request, ask, message_of, state_of
 from rmqtool.api.wanted import WHERE, Where, Which, require_known, wanted_of
 from rmqtool.errors import UsageError
 
@@ -16,11 +17,8 @@ if TYPE_CHECKING:
     from rmqtool.api.shapes import Answer, ClusterInfo, Group, Message, Topic
     from rmqtool.api.topic import Settings as TopicSettings
     from rmqtool.client.cluster import Cluster as Connections
-    from rmqtool.client.half_messages import Checks
-    from rmqtool.client.heartbeats import Heartbeats
     from rmqtool.client.producer import Producer as Sends
     from rmqtool.client.producer import SendResult
-    from rmqtool.client.request_reply import Requests
 
 
 class AsyncCluster(Opening):
@@ -29,9 +27,7 @@ class AsyncCluster(Opening):
     def __init__(self, address: str, **how: Unpack[Connecting]) -> None:
         super().__init__(address, **how)
         self._connections: Connections | None = None
-        self.checks: Checks | None = None
-        self.heartbeats: Heartbeats | None = None
-        self.requests: Requests | None = None
+        self.called = Called()
 
     def __repr__(self) -> str:
         return f"<AsyncCluster {self.address}>"
@@ -55,8 +51,7 @@ class AsyncCluster(Opening):
     async def close(self) -> None:
         """Close every connection."""
         connections, self._connections = self._connections, None
-        if self.heartbeats is not None:
-            await self.heartbeats.close()
+        await self.called.close()
         if connections is not None:
             await connections.close()
 
@@ -66,6 +61,12 @@ class AsyncCluster(Opening):
         if self._connections is None:
             raise UsageError("this client is not open", hint="async with rmqtool.connect_async(...) as cluster")
         return self._connections
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the name of another client is called here."""
+            raise no_attribute("Cluster", name)
 
     # Questions.
 
@@ -175,6 +176,12 @@ class AsyncProducer:
 
     async def __aexit__(self, *_: object) -> None:
         await self.flush()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the name of another client is called here."""
+            raise no_attribute("Producer", name)
 
     async def start(self) -> None:
         """Tell the brokers about a producer of transactions; of other producers they need not know."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 
-from rmqtool.api.outgoing import Check, Reply, answer_checks, answer_request, ask, message_of, state_of
+from rmqtool.api.other_names import no_attribute
+from rmqtool.api.outgoing import Called, Check, Reply, answer_checks, answer_request, ask, message_of, state_of
 from rmqtool.api.wanted import Where, Which, require_known
 from rmqtool.errors import UsageError
 
@@ -28,11 +29,8 @@ if TYPE_CHECKING:
     from rmqtool.client.address import Credentials
     from rmqtool.client.cluster import Cluster as Connections
     from rmqtool.client.face import Face
-    from rmqtool.client.half_messages import Checks
-    from rmqtool.client.heartbeats import Heartbeats
     from rmqtool.client.producer import Producer as AsyncProducer
     from rmqtool.client.producer import SendResult
-    from rmqtool.client.request_reply import Requests
 
 Result = TypeVar("Result")
 # An access key and a secret key, or a file that has them.
@@ -105,9 +103,7 @@ class Cluster(Opening):
         super().__init__(address, **how)
         self._face: Face | None = None
         self._connections: Connections | None = None
-        self.checks: Checks | None = None
-        self.heartbeats: Heartbeats | None = None
-        self.requests: Requests | None = None
+        self.called = Called()
         # Whether it is open until ``close``, and whether that was.
         self.is_kept = self._is_closed = False
 
@@ -120,6 +116,12 @@ class Cluster(Opening):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the name of another client is called here."""
+            raise no_attribute("Cluster", name)
 
     # Its client.
 
@@ -154,12 +156,11 @@ class Cluster(Opening):
     def close(self) -> None:
         """Close every connection."""
         if self._face is not None:
-            if self.heartbeats is not None:
-                self._face.run(self.heartbeats.close())
+            self._face.run(self.called.close())
             if self._connections is not None:
                 self._face.run(self._connections.close())
             self._face.close()
-        self._face = self._connections = self.checks = self.heartbeats = self.requests = None
+        self._face = self._connections = None
         self._is_closed = self.is_kept
 
     # Questions.
@@ -290,6 +291,12 @@ class Producer:
 
     def __exit__(self, *_: object) -> None:
         self.flush()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the name of another client is called here."""
+            raise no_attribute("Producer", name)
 
     def send(self, topic: str, body: bytes | str, **message: Any) -> SendResult:
         """Send a message and return where it is stored.

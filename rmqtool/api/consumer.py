@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from rmqtool.api.consumer_settings import ConsumerSettings, Kept, asked_of, strategy_of
+from rmqtool.api.other_names import no_attribute
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class AsyncConsumer:
         # Messages that are out, by the identity of the object that was given.
         self._out: dict[int, tuple[Delivered, Message]] = {}
         self._is_stopped = False
+        # Whether ``run`` calls a handler.
+        self.is_running = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -124,6 +127,12 @@ class AsyncConsumer:
         own, self._own_offsets = self._own_offsets, None
         if own is not None:
             own.close()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the name of another client is called here."""
+            raise no_attribute("Consumer", name)
 
     # Messages.
 
@@ -208,6 +217,7 @@ class AsyncConsumer:
         import asyncio
 
         await self.start()
+        self.is_running = True
         running: set[asyncio.Task[None]] = set()
         with ThreadPoolExecutor(concurrency, "rmqtool-handler") as threads:
             call = _caller(handler, threads)
@@ -222,6 +232,7 @@ class AsyncConsumer:
                         await self._wait(_LOOK, running)
             finally:
                 await asyncio.gather(*running)
+                self.is_running = False
 
     async def _handle(self, call: Callable[[Message], Awaitable[object]], delivered: Delivered) -> None:
         from rmqtool.formats.message_json import message_json
@@ -235,11 +246,27 @@ class AsyncConsumer:
             is_ok = False
         await self._joined.finish(delivered, is_ok=is_ok)
 
-    def stop(self) -> None:
-        """End ``run``, or the iteration, after the messages that are being handled."""
+    def stop(self) -> Awaitable[None]:
+        """End ``run``, or the iteration, after the messages that are being handled; awaited, it closes as well."""
         self._is_stopped = True
         if self._member is not None:
             self._member.news.set()
+        return _Stopped(self)
+
+
+class _Stopped(Awaitable[None]):
+    """The result of ``stop``. Awaiting it closes the consumer."""
+
+    def __init__(self, consumer: AsyncConsumer) -> None:
+        self._consumer = consumer
+
+    def __await__(self) -> Generator[Any, None, None]:
+        # A handler that awaits it must not close its own consumer: run ends after the handler.
+        return (_nothing() if self._consumer.is_running else self._consumer.close()).__await__()
+
+
+async def _nothing() -> None:
+    """Do nothing."""
 
 
 def _caller(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Message], Awaitable[object]]:
@@ -286,6 +313,12 @@ class Consumer:
     def retry(self, message: Message) -> None:
         """Report that a message failed: its broker delivers it again later, and after some times as a dead letter."""
         self._face.run(self._consumer.retry(message))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the name of another client is called here."""
+            raise no_attribute("Consumer", name)
 
     def reply(self, message: Message, body: bytes | str, **more: Any) -> SendResult:
         """Reply to a message that ``request`` of a producer sent: its client gets ``body``, if it still waits."""

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rmqtool.broker.consumer.rebalance import Strategy
 
 
+# How clients for Kafka call the first and the last message.
+_STARTS = {"earliest": "first", "latest": "last"}
+
+
 class ConsumerSettings(TypedDict, total=False):
     """How a consumer consumes.
 
@@ -50,6 +54,7 @@ def asked_of(topics: str | list[str], group: str, settings: Mapping[str, Any]) -
 
     if settings.get("tags") is not None and settings.get("where") is not None:
         raise UsageError("a group subscribes by tag or by SQL, not by both", hint="in SQL a tag is TAGS = 'A'")
+    start = settings.get("start")
     if settings.get("broadcast") and (settings.get("orderly") or "strategy" in settings):
         raise UsageError("a broadcasting consumer takes every queue itself", hint="leave out orderly and strategy")
     if settings.get("offsets") is not None and not settings.get("broadcast"):
@@ -59,7 +64,7 @@ def asked_of(topics: str | list[str], group: str, settings: Mapping[str, Any]) -
         group=named_group(group),
         topics=wanted.topics,
         wanted=Subscription(parse_tags(None) if wanted.tags is None else wanted.tags, wanted.where),
-        start=parse_start(settings.get("start"), group, "local", keeps=True),
+        start=parse_start(_STARTS.get(str(start), start), group, "local", keeps=True),
         orderly=settings.get("orderly", False),
         broadcasting=settings.get("broadcast", False),
         keeps=True,

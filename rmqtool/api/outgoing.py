@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from rmqtool.api.wanted import Time, milliseconds, require_known
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
     from rmqtool.api.cluster import Cluster
     from rmqtool.api.shapes import Message
     from rmqtool.broker.services.transactions import TransactionState
+    from rmqtool.client.half_messages import Checks
     from rmqtool.client.heartbeats import Heartbeats
     from rmqtool.client.producer import Producer as Sends
     from rmqtool.client.producer import SendResult
+    from rmqtool.client.request_reply import Requests
     from rmqtool.engine.message import NewMessage
     from rmqtool.formats.commit_log import Message as Record
 
@@ -36,7 +39,7 @@ def message_of(
     from rmqtool.broker.producer.lines import message_of as message_from
     from rmqtool.formats.property_names import TIMER_DELAY_MS
 
-    require_known("send", rest, ("queue", "sharding_key", "delay_level", "delay", "deliver_at", "flag"))
+    require_known("send", rest, ("queue", "sharding_key", "delay_level", "delay", "deliver_at", "flag", "properties"))
     delay = rest.get("delay")
     more = {} if delay is None else {TIMER_DELAY_MS: str(round(float(delay) * 1000))}
     data = body.encode() if isinstance(body, str) else body
@@ -79,13 +82,28 @@ class Reply(TypedDict):
     bodyLength: int
 
 
+@dataclass
+class Called:
+    """The parts of a client that brokers send requests to. They are made when they are needed."""
+
+    checks: Checks | None = None
+    heartbeats: Heartbeats | None = None
+    requests: Requests | None = None
+
+    async def close(self) -> None:
+        """Leave every group."""
+        if self.heartbeats is not None:
+            await self.heartbeats.close()
+        self.checks = self.heartbeats = self.requests = None
+
+
 async def heartbeats_of(cluster: Cluster | AsyncCluster) -> Heartbeats:
     """Return the heartbeats of a client, by which brokers can reach it."""
     from rmqtool.client.heartbeats import Heartbeats
 
-    if cluster.heartbeats is None:
-        cluster.heartbeats = Heartbeats(cluster.connections)
-    return cluster.heartbeats
+    if cluster.called.heartbeats is None:
+        cluster.called.heartbeats = Heartbeats(cluster.connections)
+    return cluster.called.heartbeats
 
 
 async def ask(cluster: Cluster | AsyncCluster, sends: Sends, message: NewMessage, timeout: float) -> Reply:
@@ -96,9 +114,9 @@ async def ask(cluster: Cluster | AsyncCluster, sends: Sends, message: NewMessage
     heartbeats = await heartbeats_of(cluster)
     if sends.settings.group not in heartbeats.groups:
         await heartbeats.join(sends.settings.group)
-    if cluster.requests is None:
-        cluster.requests = Requests(cluster.connections)
-    found = message_json(await cluster.requests.request(sends, message, timeout)).fields
+    if cluster.called.requests is None:
+        cluster.called.requests = Requests(cluster.connections)
+    found = message_json(await cluster.called.requests.request(sends, message, timeout)).fields
     return cast("Reply", {name: found[name] for name in Reply.__annotations__})
 
 
@@ -119,14 +137,14 @@ async def answer_checks(cluster: Cluster | AsyncCluster, group: str, check: Chec
     from rmqtool.formats.message_json import message_json
 
     heartbeats = await heartbeats_of(cluster)
-    if cluster.checks is None:
-        cluster.checks = Checks(cluster.connections)
+    if cluster.called.checks is None:
+        cluster.called.checks = Checks(cluster.connections)
 
     async def ask(message: Record) -> TransactionState:
         shown = cast("Message", message_json(message).fields)
         return TransactionState(await asyncio.to_thread(check, shown))
 
-    cluster.checks.checkers[group] = ask
+    cluster.called.checks.checkers[group] = ask
     await heartbeats.join(group)
 
 

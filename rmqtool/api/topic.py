@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 from rmqtool.api.cluster import opened_cluster
 from rmqtool.api.shared import place_of
 from rmqtool.api.store import Place, is_remote, opened
+from rmqtool.api.wanted import require_known
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def parse_settings(settings: Settings) -> dict[str, Any]:
     """Return settings by upstream's names."""
     from rmqtool.broker.topics import parse_perm
 
+    require_known("topic", settings, tuple(Settings.__annotations__))
     found: dict[str, Any] = {}
     queues, perm, attributes = (settings.get(name) for name in ("queues", "perm", "attributes"))
     if queues is not None:

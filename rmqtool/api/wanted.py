@@ -65,6 +65,22 @@ _MEANT = {
     "delay": "delayLevel",
     "deliver_at": "deliverAt",
     "sharding_key": "shardingKey",
+    # Of clients for Kafka.
+    "auto_offset_reset": "start",
+    "group_id": "group",
+    "client_id": "group",
+    "headers": "properties",
+    "max_poll_records": "prefetch",
+    "consumer_timeout_ms": "timeout",
+    "partition_assignment_strategy": "strategy",
+    "partition": "queue",
+    "partitions": "queues",
+    "num_partitions": "queues",
+    "request_timeout_ms": "timeout",
+    "security_protocol": "tls",
+    "ssl_context": "tls",
+    "sasl_plain_username": "credentials",
+    "username": "credentials",
 }
 
 
@@ -100,7 +116,9 @@ def require_known(function: str, given: Mapping[str, Any], known: Sequence[str] 
 
 def meant(name: str, known: Sequence[str]) -> str:
     """Return the end of an error about an unknown name: the nearest known one, or all of them."""
-    near = _MEANT.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
+    near = _MEANT.get(name)
+    if near not in known:
+        near = next(iter(get_close_matches(name, known, n=1)), None)
     return f"; did you mean {near!r}?" if near in known else f"; it takes {', '.join(known)}"
 
 

@@ -27,6 +27,11 @@ class Face:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        # Tasks that are still under way end here, such as sends whose futures nothing waits for.
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:

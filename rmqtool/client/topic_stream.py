@@ -53,7 +53,10 @@ async def find_queues(cluster: Cluster, selection: Selection) -> tuple[list[Mess
     """Return the queues that are wanted, notes on those that cannot be read, and the topics that do not exist."""
     topics = await find_topics(cluster)
     named = selection.topics.patterns
-    unknown = [one for one in named if not any(map(parse_patterns([one]).matches, topics))]
+    if selection.topics.is_expression:
+        unknown = [] if any(map(selection.topics.matches, topics)) else list(named)
+    else:
+        unknown = [one for one in named if not any(map(parse_patterns([one]).matches, topics))]
     queues, notes = [], []
     for topic, brokers in topics.items():
         if not selection.topics.matches(topic):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rmqtool.columns.batches import COLUMNS, Projection
 from rmqtool.errors import UsageError
-from rmqtool.filters.wanted import Wanted, want
+from rmqtool.filters.wanted import Wanted, parse_expression, want
 from rmqtool.log.select import Selection
 from rmqtool.store.open import absolute, is_far
 
@@ -104,6 +104,15 @@ class OnCorrupt(StrEnum):
     EMIT = "emit"
 
 
+class QueuePlace(NamedTuple):
+    """A queue offset of a queue; without a broker it is that of each broker that has the queue."""
+
+    topic: str
+    broker: str | None
+    queue_id: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """A plain value that is sent to other processes. Offsets are queue offsets, times are store times; both half-open.
@@ -112,11 +121,16 @@ class Choice:
     """
 
     topics: tuple[str, ...] = ()
+    # A regular expression for topics, instead of names and patterns.
+    topic_expression: str | None = None
     queue_id: int | None = None
     begin: int | None = None
     end: int | None = None
     start_offset: int | None = None
     end_offset: int | None = None
+    # Of single queues: those of other queues are open.
+    starts: tuple[QueuePlace, ...] = ()
+    ends: tuple[QueuePlace, ...] = ()
     physical_begin: int = 0
     physical_end: int | None = None
     columns: tuple[str, ...] = COLUMNS
@@ -133,7 +147,23 @@ class Choice:
     def selection(self) -> Selection:
         """Return the question for a single record."""
         wanted = want(topics=self.topics, queue=self.queue_id, begin=self.begin, end=self.end)
-        return Selection.of(wanted, least_offset=self.start_offset, physical_from=self.physical_begin)
+        if self.topic_expression is not None:
+            wanted = replace(wanted, topics=parse_expression(self.topic_expression))
+        starts = {(one.topic, one.queue_id): one.offset for one in self.starts} if self.starts else None
+        return Selection.of(
+            wanted, least_offset=self.start_offset, least_offsets=starts, physical_from=self.physical_begin
+        )
+
+    def at(self, broker: str) -> Choice:
+        """Return the choice for one broker: with the places of its own queues only."""
+        if not self.starts and not self.ends:
+            return self
+        starts = {(one.topic, one.queue_id): one for one in self.starts if one.broker in (None, broker)}
+        for one in self.starts:
+            # A topic that is named is wanted from every broker.
+            starts.setdefault((one.topic, 0), QueuePlace(one.topic, None, 0, 0))
+        ends = tuple(one for one in self.ends if one.broker in (None, broker))
+        return replace(self, starts=tuple(starts.values()), ends=ends)
 
     def projection(self, broker: str | None, time_unit: TimeUnit) -> Projection:
         """Return the columns of the batches of one broker's messages."""

@@ -74,6 +74,7 @@ def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = 
     """Plan one store; ``start`` and ``end`` are ends of records."""
     missing = None
     files = log.files
+    choice = choice.at(broker)
     if start is not None:
         files = [file for file in files if file.end_offset > start]
         choice = replace(choice, physical_begin=max(choice.physical_begin, start))
@@ -204,6 +205,11 @@ def bounded(part: Part, choice: Choice) -> Part:
         wanted &= records.column("physical_offset") < choice.physical_end
     if choice.end_offset is not None:
         wanted &= records.column("queue_offset") < choice.end_offset
+    for end in choice.ends:
+        topics = records.topics
+        if end.topic in topics.values:
+            of_queue = (topics.codes == topics.values.index(end.topic)) & (records.column("queue_id") == end.queue_id)
+            wanted &= ~of_queue | (records.column("queue_offset") < end.offset)
     return part if wanted.all() else part._replace(records=records.select(wanted))
 
 

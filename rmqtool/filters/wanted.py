@@ -34,10 +34,14 @@ class TopicPatterns:
 
     patterns: tuple[str, ...]
     _expression: re.Pattern[str] | None
+    # Whether the only pattern is a regular expression.
+    is_expression: bool = False
 
     @property
     def exact(self) -> str | None:
         """The one topic that is meant, if it is named without wildcards; else None."""
+        if self.is_expression:
+            return None
         return self.patterns[0] if len(self.patterns) == 1 and not _WILD & set(self.patterns[0]) else None
 
     def matches(self, topic: str) -> bool:
@@ -53,6 +57,14 @@ def parse_patterns(patterns: Iterable[str]) -> TopicPatterns:
     listed = tuple(patterns)
     joined = "|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in listed)
     return TopicPatterns(listed, re.compile(joined) if listed else None)
+
+
+def parse_expression(text: str) -> TopicPatterns:
+    """Return the pattern of a regular expression that must match the whole name. Raises UsageError."""
+    try:
+        return TopicPatterns((text,), re.compile(rf"(?:{text})\Z"), is_expression=True)
+    except re.error as error:
+        raise UsageError(f"{text!r} is not a regular expression: {error}", hint="for example: Orders-[0-9]+") from None
 
 
 EVERY_TOPIC = parse_patterns(())

@@ -1,4 +1,14 @@
-"""The options of the data source: texts in, a checked choice out. Nothing here needs pyspark."""
+"""The options of the data source: texts in, a checked choice out. Nothing here needs pyspark.
+
+Names that readers know from Spark's source for Kafka are taken where they mean the same here.
+``subscribe`` names topics, ``subscribePattern`` is a regular expression. ``startingOffsets`` and ``endingOffsets`` are
+``earliest``, ``latest``, or an object in JSON: by topic and queue an offset, -2 for the earliest, -1 for the latest::
+
+    {"Orders": {"broker-a/0": 4711, "1": -2}}
+
+A queue is named by its broker and its number, or by its number alone: that queue of each broker. Other queues of these
+topics are read whole, other topics not at all.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from glob import escape, glob, has_magic
+from typing import Final
 
 from rmqtool.client.address import parse_cluster
 from rmqtool.client.offset_ranges import ClusterPlace
@@ -17,13 +29,15 @@ from rmqtool.exports.choice import (
     DEFAULT,
     Choice,
     OnCorrupt,
+    QueuePlace,
     check_body,
     check_columns,
     check_split_size,
     local_path,
     store_path,
 )
-from rmqtool.filters.wanted import want
+from rmqtool.filters.wanted import parse_expression, want
+from rmqtool.store.open import is_far
 
 NAMES = (
     "path",
@@ -31,11 +45,18 @@ NAMES = (
     "credentials",
     "tls",
     "topic",
+    "subscribe",
+    "subscribePattern",
     "queueId",
     "startTime",
     "endTime",
+    "startingTimestamp",
+    "endingTimestamp",
     "startOffset",
     "endOffset",
+    "startingOffsets",
+    "endingOffsets",
+    "minPartitions",
     "columns",
     "body",
     "onCorrupt",
@@ -45,6 +66,17 @@ NAMES = (
     "safetyLag",
     "failOnDataLoss",
 )
+EARLIEST, LATEST = -2, -1
+_WORDS: Final = ("earliest", "latest")
+# Options with the same meaning: of each row one may be given.
+_SAME: Final = (
+    ("topic", "subscribe", "subscribePattern"),
+    ("startTime", "startingTimestamp"),
+    ("endTime", "endingTimestamp"),
+    ("startOffset", "startingOffsets", "startingTimestamp"),
+    ("endOffset", "endingOffsets", "endingTimestamp"),
+)
+_EXAMPLE: Final = '{"Orders": {"broker-a/0": 4711, "1": -2}}'
 # Options about the files of a store, and options about a cluster.
 _OF_FILES = ("path", "paths", "splitSize", "maxBytesPerTrigger", "safetyLag")
 _OF_CLUSTERS = ("credentials", "tls", "maxOffsetsPerTrigger")
@@ -81,6 +113,31 @@ class Options:
     choice: Choice
     following: Following
     cluster: ClusterPlace | None = None
+    # Whether a stream begins with what comes from now on.
+    begins_at_end: bool = False
+    # The least number of tasks; 0: as many as the sizes give.
+    min_partitions: int = 0
+
+    def of_batch(self) -> Options:
+        """Return the options; raise UsageError where they are about a stream."""
+        if self.begins_at_end:
+            raise UsageError(
+                "startingOffsets latest is for streams", hint="leave it out: a batch reads messages that exist"
+            )
+        if self.cluster is None and any(one.offset < 0 for one in (*self.choice.starts, *self.choice.ends)):
+            raise UsageError("-1 and -2 are offsets of a cluster; these are stores", hint="leave that queue out")
+        return self
+
+    def of_stream(self) -> Options:
+        """Return the options; raise UsageError where they are about a batch."""
+        if self.choice.ends:
+            raise UsageError("endingOffsets is for batches: a stream does not end", hint="leave it out")
+        if self.choice.starts and self.cluster is None:
+            raise UsageError(
+                "a stream of stores begins at a place in each log, not at offsets of queues",
+                hint="startingOffsets earliest or latest, or startingTimestamp",
+            )
+        return self
 
 
 _DEFAULT = Following()
@@ -89,15 +146,24 @@ _DEFAULT = Following()
 def parse_options(options: Mapping[str, str]) -> Options:
     """Parse the options of ``spark.read``; raise UsageError, naming the option, for an invalid one."""
     given = _known(options)
-    split_size = given.get("splitSize")
+    _refuse_two_names(given)
+    split_size, pattern = given.get("splitSize"), given.get("subscribePattern")
     wanted = want(
-        topics=_words(given.get("topic", "")),
+        topics=_words(given.get("topic", "")) or tuple(map(escape, _words(given.get("subscribe", "")))),
         queue=_number(given, "queueId"),
-        begin=_time(given, "startTime"),
-        end=_time(given, "endTime"),
+        begin=_time(given, "startingTimestamp" if "startingTimestamp" in given else "startTime"),
+        end=_time(given, "endingTimestamp" if "endingTimestamp" in given else "endTime"),
     )
+    if pattern is not None:
+        parse_expression(pattern)
+    starts, ends = (_offsets(name, given.get(name)) for name in ("startingOffsets", "endingOffsets"))
+    if ends == "earliest":
+        raise UsageError("endingOffsets earliest would read nothing", hint="latest, or JSON")
     choice = Choice.of(
         wanted,
+        topic_expression=pattern,
+        starts=() if isinstance(starts, str) else starts,
+        ends=() if isinstance(ends, str) else ends,
         start_offset=_number(given, "startOffset"),
         end_offset=_number(given, "endOffset"),
         columns=check_columns(_words(given["columns"])) if "columns" in given else DEFAULT.columns,
@@ -108,7 +174,14 @@ def parse_options(options: Mapping[str, str]) -> Options:
     _require_order(choice.begin, choice.end, "startTime and endTime")
     _require_order(choice.start_offset, choice.end_offset, "startOffset and endOffset")
     cluster = _cluster(given, options)
-    return Options(() if cluster is not None else _paths(options), choice, _following(given), cluster)
+    return Options(
+        () if cluster is not None else _paths(options),
+        choice,
+        _following(given),
+        cluster,
+        begins_at_end=starts == "latest",
+        min_partitions=_number(given, "minPartitions") or 0,
+    )
 
 
 def _cluster(given: Mapping[str, str], options: Mapping[str, str]) -> ClusterPlace | None:
@@ -178,7 +251,17 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     found = (*([by_name["path"]] if by_name.get("path") else []), *several)
     if not found:
         raise UsageError("missing store", hint='spark.read.format("rocketmq").load("/data/store")')
-    return tuple(store_path(path) for path in found)
+    return tuple(path for text in found for path in _expanded(store_path(text)))
+
+
+def _expanded(path: str) -> list[str]:
+    """Return the stores that a path means: those that match it, if it is a local pattern."""
+    if is_far(path) or os.path.exists(path) or not has_magic(path):
+        return [path]
+    matching = sorted(glob(path))
+    if not matching:
+        raise UsageError(f"no store matches {path}", hint="each directory that matches is read as a store")
+    return matching
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -244,3 +327,42 @@ def _on_corrupt(text: str) -> OnCorrupt:
 def _require_order(low: int | None, high: int | None, names: str) -> None:
     if low is not None and high is not None and low >= high:
         raise UsageError(f"the range of {names} is empty", hint="the first is inclusive, the second exclusive")
+
+
+def _refuse_two_names(given: Mapping[str, str]) -> None:
+    """Raise UsageError for two options that say the same."""
+    for names in _SAME:
+        both = [name for name in names if name in given]
+        if len(both) > 1:
+            raise UsageError(f"{both[0]} and {both[1]} exclude each other", hint="leave one of them out")
+
+
+def _offsets(name: str, text: str | None) -> str | tuple[QueuePlace, ...]:
+    """Return "earliest", "latest" or the places of queues; nothing without a text. Raises UsageError."""
+    if text is None:
+        return ()
+    if text in _WORDS:
+        return text
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise UsageError(f"{name}: {text!r} is not known", hint=f"earliest, latest, or JSON: {_EXAMPLE}") from None
+    if not isinstance(found, dict) or not found:
+        raise UsageError(f"{name} names no topic: {text}", hint=f"for example: {_EXAMPLE}")
+    return tuple(
+        _place(name, topic, queue, offset)
+        for topic, queues in found.items()
+        for queue, offset in (queues.items() if isinstance(queues, dict) and queues else [("", None)])
+    )
+
+
+def _place(name: str, topic: str, queue: str, offset: object) -> QueuePlace:
+    broker, slash, number = queue.rpartition("/")
+    is_offset = isinstance(offset, int) and not isinstance(offset, bool) and offset >= EARLIEST
+    if not number.isdecimal() or (slash and not broker) or not is_offset:
+        raise UsageError(
+            f"{name}: {json.dumps({topic: {queue: offset}})} is not a queue with an offset",
+            hint=f"for example: {_EXAMPLE}; -2 is the earliest offset, -1 the latest",
+        )
+    assert isinstance(offset, int)
+    return QueuePlace(topic, broker or None, int(number), offset)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rmqtool.client.offset_ranges import LOSS, Bounds, iter_span, read_bounds, split_spans
+from rmqtool.client.offset_ranges import LOSS, Bounds, find_loss, iter_span, read_bounds, split_spans
 from rmqtool.client.puller import Span
 from rmqtool.errors import NotFound, StoreError
+from rmqtool.exports.choice import QueuePlace
 from rmqtool.exports.splits import bounded, spelled
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.log.read import Part
-from rmqtool.spark.options import Options
+from rmqtool.spark.options import EARLIEST, LATEST, Options
 from rmqtool.spark.schema import BatchMaker, Column
 from rmqtool.spark.source import in_plain_words
 
@@ -47,11 +48,18 @@ class ClusterReading:
         self.place = options.cluster
         self.choice = options.choice
         self.following = options.following
+        self.begins_at_end = options.begins_at_end
+        self.min_partitions = options.min_partitions
         self.columns = [Column(field.name, field.nullable) for field in schema.fields]
 
     def bounds(self) -> dict[MessageQueue, Bounds]:
         """Return the bounds of the wanted queues as they are now."""
-        found, _, unknown = read_bounds(self.place, self.choice.selection())
+        # Places of queues are taken here, where the bounds are known.
+        asked = replace(self.choice, starts=(), ends=())
+        found, _, unknown = read_bounds(self.place, asked.selection())
+        named = {one.topic for one in self.choice.starts}
+        if named:
+            found = {queue: one for queue, one in found.items() if queue.topic in named}
         if unknown and not found:
             raise NotFound(
                 f"there is no topic {', '.join(unknown)} in the cluster",
@@ -59,16 +67,36 @@ class ClusterReading:
             )
         return found
 
-    def end_of(self, bounds: Bounds) -> int:
+    def begin_of(self, queue: MessageQueue, bounds: Bounds) -> int:
+        """Return the begin of what is wanted of a queue."""
+        if self.begins_at_end:
+            return bounds.most
+        begin = _place_of(queue, self.choice.starts)
+        if begin is None or begin == EARLIEST:
+            return bounds.begin
+        if begin == LATEST:
+            return bounds.most
+        if begin < bounds.least and self.following.fail_on_data_loss:
+            lost = find_loss(queue, begin, bounds)
+            assert lost is not None, "messages before the first are gone"
+            raise lost
+        return min(max(begin, bounds.begin), bounds.most)
+
+    def end_of(self, queue: MessageQueue, bounds: Bounds) -> int:
         """Return the end of what is wanted of a queue."""
-        end = self.choice.end_offset
-        return bounds.end if end is None else max(bounds.begin, min(end, bounds.end))
+        begin, end = self.begin_of(queue, bounds), self.choice.end_offset
+        one = _place_of(queue, self.choice.ends)
+        if one is not None and one != LATEST:
+            end = one
+        return max(begin, bounds.end if end is None else min(end, bounds.end))
 
     def ranges(self, queues: Queues) -> list[InputPartition]:
         """Return the partitions that read ranges of queues."""
         if self.choice.physical_end == 0:
             return []
-        return [OffsetRange(span) for span in split_spans(queues, _PER_TASK)]
+        total = sum(end - begin for begin, end in queues.values())
+        most = min(_PER_TASK, max(total // self.min_partitions, 1)) if self.min_partitions else _PER_TASK
+        return [OffsetRange(span) for span in split_spans(queues, most)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a range. For a plan without ranges Spark makes a partition itself, without rows."""
@@ -78,10 +106,10 @@ class ClusterReading:
 
     def _read(self, span: Span) -> Iterator[pa.RecordBatch]:
         # A broker may answer with more messages than it was asked for.
-        choice = replace(self.choice, end_offset=span.end)
+        choice = replace(self.choice, end_offset=span.end, starts=(), ends=())
         projection = choice.projection(span.queue.broker_name, "us")
         maker = BatchMaker(self.columns, projection.schema(), span.queue.broker_name, self.choice.on_corrupt)
-        for found in iter_span(self.place, span, self.choice.selection()):
+        for found in iter_span(self.place, span, choice.selection()):
             if isinstance(found, Part):
                 for messages in spelled(bounded(found, choice), projection):
                     yield maker.of_messages(messages)
@@ -95,4 +123,11 @@ class ClusterReader(ClusterReading, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the ranges, up to the end that each queue has now."""
         with in_plain_words():
-            return self.ranges({queue: (one.begin, self.end_of(one)) for queue, one in self.bounds().items()})
+            found = self.bounds()
+            return self.ranges({q: (self.begin_of(q, one), self.end_of(q, one)) for q, one in found.items()})
+
+
+def _place_of(queue: MessageQueue, places: Sequence[QueuePlace]) -> int | None:
+    """Return the offset that is given for a queue: that of its broker before that of every broker."""
+    of_queue = {one.broker: one.offset for one in places if (one.topic, one.queue_id) == (queue.topic, queue.queue_id)}
+    return of_queue.get(queue.broker_name, of_queue.get(None))

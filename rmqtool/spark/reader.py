@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 )
 
 from rmqtool.errors import StoreError
-from rmqtool.exports.choice import Choice, OnCorrupt
+from rmqtool.exports.choice import LEAST_SPLIT_SIZE, Choice, OnCorrupt
 from rmqtool.exports.splits import BatchReader, Source, plan_sources, require_same_view
 from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest
 from rmqtool.log.read import Damage, Range, is_damage
@@ -88,15 +88,25 @@ class RocketMQReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self.paths = options.paths
         self.choice = options.choice
+        self.min_partitions = options.min_partitions
         self.columns = [Column(field.name, field.nullable) for field in schema.fields]
 
     def partitions(self) -> list[InputPartition]:
         """Return the splits, in the order of the stores and of their logs."""
         with in_plain_words():
-            sources = plan_sources(self.paths, self.choice)
-            for source in sources:
-                self._require_log(source)
-            return [split for source in sources for split in splits_of(source)]
+            sources = self._plan(self.choice)
+            splits = [split for source in sources for split in splits_of(source)]
+            if len(splits) < self.min_partitions:
+                share = sum(source.bytes for source in sources) // self.min_partitions + 1
+                finer = replace(self.choice, split_size=max(share, LEAST_SPLIT_SIZE))
+                splits = [split for source in self._plan(finer) for split in splits_of(source)]
+            return list[InputPartition](splits)
+
+    def _plan(self, choice: Choice) -> list[Source]:
+        sources = plan_sources(self.paths, choice)
+        for source in sources:
+            self._require_log(source)
+        return sources
 
     def _require_log(self, source: Source) -> None:
         """Raise if a log is empty although its queues have entries: a table without rows would hide the loss."""
@@ -115,7 +125,7 @@ def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Itera
     """Yield the batches of a split."""
     require_same_view(split.asked)
     begin, end = split.bounds
-    choice = replace(choice, physical_begin=begin, physical_end=end)
+    choice = replace(choice.at(split.broker), physical_begin=begin, physical_end=end)
     projection = choice.projection(split.broker, "us")
     maker = BatchMaker(columns, projection.schema(), split.broker, choice.on_corrupt)
     base = split.asked.file.base_offset
@@ -196,11 +206,12 @@ def _with_topics(choice: Choice, asked: Filter) -> Choice:
     values = [value for value in _values(asked) if isinstance(value, str)]
     if isinstance(asked, StringStartsWith):
         # If the options have patterns already, the intersection of both cannot be written as a list of patterns.
-        return choice if choice.topics else replace(choice, topics=(_literal(values[0]) + "*",))
+        is_named = bool(choice.topics) or choice.topic_expression is not None
+        return choice if is_named else replace(choice, topics=(_literal(values[0]) + "*",))
     if not isinstance(asked, EqualTo | EqualNullSafe | In) or not values:
         return choice
     both = tuple(_literal(topic) for topic in choice.selection().topics.select(values))
-    return replace(choice, topics=both) if both else replace(choice, physical_end=0)
+    return replace(choice, topics=both, topic_expression=None) if both else replace(choice, physical_end=0)
 
 
 def _literal(topic: str) -> str:

@@ -45,7 +45,7 @@ class RocketMQSource(DataSource):
         from rmqtool.spark.schema import narrowed_to
 
         with in_plain_words():
-            options = narrowed_to(parse_options(self.options), schema)
+            options = narrowed_to(parse_options(self.options).of_batch(), schema)
             return RocketMQReader(options, schema) if options.cluster is None else ClusterReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -58,7 +58,7 @@ class RocketMQSource(DataSource):
             require_streaming()
             from rmqtool.spark.stream import ClusterStreamReader, RocketMQStreamReader
 
-            options = narrowed_to(parse_options(self.options), schema)
+            options = narrowed_to(parse_options(self.options).of_stream(), schema)
             kind = RocketMQStreamReader if options.cluster is None else ClusterStreamReader
             return kind(options, schema)
 
@@ -80,7 +80,7 @@ class PushingSource(RocketMQSource):
         from rmqtool.spark.schema import narrowed_to
 
         with in_plain_words():
-            options = narrowed_to(parse_options(self.options), schema)
+            options = narrowed_to(parse_options(self.options).of_batch(), schema)
             kind = PushingReader if options.cluster is None else PushingClusterReader
             return kind(options, schema)
 

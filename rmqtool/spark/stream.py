@@ -71,6 +71,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.paths = options.paths
         self.choice = options.choice
         self.following = options.following
+        self.begins_at_end = options.begins_at_end
         self.columns = [Column(field.name, field.nullable) for field in schema.fields]
         # The end of a query that reads only what exists now.
         self.target: dict[str, Mark] | None = None
@@ -78,7 +79,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """Return where a new query begins: at the first file that can hold a wanted message."""
         with in_plain_words():
-            return _encode({log.broker: self._first(log) for log in self._logs() if log.files})
+            first = self._end_now if self.begins_at_end else self._first
+            return _encode({log.broker: first(log) for log in self._logs() if log.files})
+
+    def reportLatestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        """Return where the logs end now; Spark shows it with the progress of a query."""
+        with in_plain_words():
+            return _encode({log.broker: self._end_now(log) for log in self._logs() if log.files})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return how much is read per batch."""
@@ -87,7 +94,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember where the logs end now."""
         with in_plain_words():
-            self.target = {log.broker: self._settled(log, Mark(0), None) for log in self._logs() if log.files}
+            self.target = {log.broker: self._end_now(log) for log in self._logs() if log.files}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802 - Spark's name
         """Return the end of the batch that begins at ``start``."""
@@ -140,6 +147,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return target
         found = self._settled(log, start, most)
         return before if before is not None and found == start else found
+
+    def _end_now(self, log: _Log) -> Mark:
+        return self._settled(log, Mark(0), None)
 
     def _settled(self, log: _Log, start: Mark, most: int | None) -> Mark:
         not_after = time.time_ns() // 1_000_000 - self.following.safety_lag
@@ -225,7 +235,12 @@ class ClusterStreamReader(ClusterReading, DataSourceStreamReader, SupportsTrigge
     def initialOffset(self) -> QueueOffsets:  # noqa: N802 - Spark's name
         """Return where a new query begins: at the first wanted message of each queue."""
         with in_plain_words():
-            return _encode_ends({queue: one.begin for queue, one in self.bounds().items()})
+            return _encode_ends({queue: self.begin_of(queue, one) for queue, one in self.bounds().items()})
+
+    def reportLatestOffset(self) -> QueueOffsets:  # noqa: N802 - Spark's name
+        """Return where the queues end now; Spark shows it with the progress of a query."""
+        with in_plain_words():
+            return _encode_ends({queue: one.most for queue, one in self.bounds().items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return how much is read per batch."""
@@ -235,7 +250,7 @@ class ClusterStreamReader(ClusterReading, DataSourceStreamReader, SupportsTrigge
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember where the queues end now."""
         with in_plain_words():
-            self.target = {queue: self.end_of(one) for queue, one in self.bounds().items()}
+            self.target = {queue: self.end_of(queue, one) for queue, one in self.bounds().items()}
 
     def latestOffset(self, start: QueueOffsets, limit: ReadLimit) -> QueueOffsets:  # noqa: N802 - Spark's name
         """Return the end of the batch that begins at ``start``."""
@@ -257,7 +272,7 @@ class ClusterStreamReader(ClusterReading, DataSourceStreamReader, SupportsTrigge
             return self.ranges({queue: (begins[queue], end) for queue, end in ends.items() if begins[queue] < end})
 
     def _end(self, queue: MessageQueue, bounds: Bounds) -> int:
-        end = self.end_of(bounds)
+        end = self.end_of(queue, bounds)
         return end if self.target is None else min(end, self.target.get(queue, bounds.begin))
 
     def _resumed(self, queue: MessageQueue, before: int | None, bounds: Bounds) -> int:

@@ -31,11 +31,11 @@ PERIOD = 0.02
 class Member:
     """A member of a group as a process, and what it said of its messages."""
 
-    def __init__(self, command: list[str], home: Path, name: str) -> None:
+    def __init__(self, command: list[str], home: Path, name: str, errors: Path | None = None) -> None:
         self.name = name
         self.taken: list[dict[str, Any]] = []
         self.started = 0
-        self._errors = (home / f"{name}.errors").open("w")
+        self._errors = ((errors or home) / f"{name}.errors").open("w")
         piped = subprocess.PIPE
         self.process = subprocess.Popen(command, cwd=home, stdin=piped, stdout=piped, stderr=self._errors, text=True)
         self._reader = threading.Thread(target=self._read)
