@@ -7,6 +7,7 @@ time. Their caller keeps the connections, runs the services when they are due, a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from rmqtool.broker.client_registry import Clients, Peer
 from rmqtool.broker.consumer.consume_message import QueueLocks
 from rmqtool.broker.consumer.queue_view import OpenQueueView
 from rmqtool.broker.offsets import OffsetRequests
-from rmqtool.broker.rates import Rates, Sample
+from rmqtool.broker.rates import Count, History, Rates, Sample
 from rmqtool.broker.services.tick import Services
 from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.message import Host
@@ -51,9 +52,12 @@ class Asked(NamedTuple):
 class Counts:
     """Counters since the start of the broker."""
 
+    # Calls, messages and bytes, by topic.
+    put_calls: Counter[str] = field(default_factory=Counter)
     puts: Counter[str] = field(default_factory=Counter)
     put_bytes: Counter[str] = field(default_factory=Counter)
     # By topic and group.
+    get_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     gets: Counter[tuple[str, str]] = field(default_factory=Counter)
     get_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
     failed_puts: int = 0
@@ -81,11 +85,16 @@ class Broker:
         self.counts = Counts()
         self.rates = Rates()
         self.rates.add(self.sample())
+        self.history = History()
         # Settings that all clients read: namespace → key → value.
         self.kv_config: dict[str, dict[str, str]] = {}
         # Where slaves copy the log, as a name server tells them; and the slaves that have registered.
         self.ha_address: str | None = None
         self._slaves: dict[int, tuple[str, int]] = {}
+        # The copies of the log that are made now: address, acknowledged offset, offset sent. The server sets it.
+        self.copies: Callable[[], list[tuple[str, int, int]]] = list
+        # Whether a tool took the write bit from routes (wipeWritePerm).
+        self.is_wiped = False
         self.started = store.setup.clock.now()
 
     def add_own(self) -> None:
@@ -106,6 +115,18 @@ class Broker:
         """Return the totals since the start."""
         now = self.store.setup.clock.now()
         return Sample(now, sum(self.counts.puts.values()), sum(self.counts.gets.values()))
+
+    def iter_counts(self) -> Iterator[Count]:
+        """Yield the counters since the start, as brokers name them."""
+        counts, cluster = self.counts, self.config.broker_cluster_name
+        for topic, calls in counts.put_calls.items():
+            yield "TOPIC_PUT_NUMS", topic, calls, counts.puts[topic]
+            yield "TOPIC_PUT_SIZE", topic, calls, counts.put_bytes[topic]
+        for key, calls in counts.get_calls.items():
+            yield "GROUP_GET_NUMS", "@".join(key), calls, counts.gets[key]
+            yield "GROUP_GET_SIZE", "@".join(key), calls, counts.get_bytes[key]
+        yield "BROKER_PUT_NUMS", cluster, counts.put_calls.total(), counts.puts.total()
+        yield "BROKER_GET_NUMS", cluster, counts.get_calls.total(), counts.gets.total()
 
     @property
     def takes_puts(self) -> bool:
@@ -148,7 +169,9 @@ class Broker:
     @property
     def permission(self) -> int:
         """The permissions in routes now: without the write bit while the store accepts no messages."""
-        return self.config.broker_permission & (PERM_READ | PERM_WRITE if self.takes_puts else PERM_READ)
+        return self.config.broker_permission & (
+            PERM_READ | PERM_WRITE if self.takes_puts and not self.is_wiped else PERM_READ
+        )
 
     def refusal_of_puts(self) -> str:
         """Say why the store takes no messages."""

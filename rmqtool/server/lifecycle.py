@@ -175,7 +175,9 @@ class Clockwork:
         self._is_saving = False
 
     def _expire(self) -> None:
-        self._server.broker.rates.add(self._server.broker.sample())
+        broker = self._server.broker
+        broker.rates.add(broker.sample())
+        broker.history.sample(self._store.setup.clock.now(), broker.iter_counts())
         for connection in self._server.broker.clients.expire():
             connection.close()  # type: ignore[attr-defined]
         self._server.notify()

@@ -521,6 +521,7 @@ class Server:
     def take_slaves(self) -> Slaves:
         """Take slaves from now on; messages of a SYNC_MASTER wait for them."""
         self.slaves = Slaves(self._store, self.loop, self.answer_replicated)
+        self.broker.copies = self.slaves.copies
         return self.slaves
 
     def answer_replicated(self) -> None:

@@ -49,6 +49,10 @@ class Slaves:
         """Return the protocol of a new connection."""
         return SlaveLink(self, self._store, self._loop)
 
+    def copies(self) -> list[tuple[str, int, int]]:
+        """Return the slaves that copy now: address, acknowledged offset, and what was sent."""
+        return [(link.address, max(link.acknowledged, 0), max(link.sent, 0)) for link in self.links]
+
     def send(self) -> None:
         """Send each slave what it lacks."""
         for link in list(self.links):
@@ -123,6 +127,17 @@ class SlaveLink(StreamProtocol):
         self.acknowledged = reported
         self._slaves.on_report()
         self.send()
+
+    @property
+    def address(self) -> str:
+        """The address of the slave."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if name else ""
+
+    @property
+    def sent(self) -> int:
+        """The physical offset up to which the log was sent."""
+        return self._next
 
     def pause_writing(self) -> None:
         """Send nothing more: the slave does not take it."""

@@ -85,7 +85,7 @@ def create_topics(names: str, topics: Iterable[str]) -> None:
 
 
 @contextmanager
-def _built(name: str, sources: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+def built(name: str, sources: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
     """Give the directory of a client that is kept, and whether it must be made: at first, or for other sources."""
     home = cache() / "clients" / name
     home.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def _built(name: str, sources: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
         stamp.write_text(wanted)
 
 
-def _make(*command: str, cwd: Path) -> None:
+def make(*command: str, cwd: Path) -> None:
     """Run a command that fetches or compiles; the test is skipped where it cannot."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
@@ -114,11 +114,11 @@ def java_program(name: str, version: str, home: Path, *options: str) -> tuple[li
     """Compile a program of ``clients/`` against a version; return the command that starts it, and where."""
     jars = class_path(version)
     programs = (_CLIENTS / f"{name}.java", _JSON)
-    with _built(f"java-{version}" if name == _JOURNEYS else f"java-{version}-{name}", programs) as (folder, stale):
+    with built(f"java-{version}" if name == _JOURNEYS else f"java-{version}-{name}", programs) as (folder, stale):
         if stale:
             for path in programs:
                 (folder / path.name).write_text(source_for(version, path), encoding="utf-8")
-            _make("javac", "-nowarn", "-cp", jars, "-d", ".", *(path.name for path in programs), cwd=folder)
+            make("javac", "-nowarn", "-cp", jars, "-d", ".", *(path.name for path in programs), cwd=folder)
             (folder / "logback.xml").write_text("<configuration><root level='OFF'/></configuration>")
     quiet = [f"-D{prefix}logback.configurationFile={folder}/logback.xml" for prefix in ("", "rmq.")]
     words = [*options, f"-Duser.home={home}", *quiet, "-Drocketmq.client.logUseSlf4j=true"]
@@ -138,26 +138,26 @@ def member_program(kind: str, version: str, home: Path) -> list[str]:
 
 def _go(version: str, home: Path) -> tuple[list[str], Path]:
     sources = sorted((_CLIENTS / "go").iterdir())
-    with _built(f"go-{version}", sources) as (folder, stale):
+    with built(f"go-{version}", sources) as (folder, stale):
         if stale:
             for path in sources:
                 shutil.copy(path, folder)
-            _make("go", "build", "-o", "journeys", ".", cwd=folder)
+            make("go", "build", "-o", "journeys", ".", cwd=folder)
     return [str(folder / "journeys")], folder
 
 
 def _cpp(version: str, home: Path) -> tuple[list[str], Path]:
-    with _built(f"cpp-{version}", ()) as (folder, stale):
+    with built(f"cpp-{version}", ()) as (folder, stale):
         if stale:
             wheel = ("--no-deps", "--no-input", "--quiet", f"rocketmq=={version}")
-            _make(sys.executable, "-m", "pip", "install", "--target", str(folder), *wheel, cwd=folder)
+            make(sys.executable, "-m", "pip", "install", "--target", str(folder), *wheel, cwd=folder)
     return [sys.executable, str(_CLIENTS / "cpp_journeys.py")], folder
 
 
 def _node(version: str, home: Path) -> tuple[list[str], Path]:
     program = _CLIENTS / "node" / "journeys.js"
-    with _built(f"node-{version}", (program,)) as (folder, stale):
+    with built(f"node-{version}", (program,)) as (folder, stale):
         if stale:
             shutil.copy(program, folder)
-            _make("npm", "install", "--no-audit", "--no-fund", "--silent", f"rocketmq@{version}", cwd=folder)
+            make("npm", "install", "--no-audit", "--no-fund", "--silent", f"rocketmq@{version}", cwd=folder)
     return ["node", str(folder / "journeys.js")], folder

@@ -36,7 +36,13 @@ from rmqtool.remoting.bodies.clients import (
     ProducerConnection,
     ResetOffsetBody,
 )
-from rmqtool.remoting.bodies.routes import DataVersion, TopicConfig, TopicConfigSerializeWrapper, TopicList
+from rmqtool.remoting.bodies.routes import (
+    CreateTopicListRequestBody,
+    DataVersion,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+)
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.requests.clients import GetConsumerConnectionList, GetProducerConnectionList, ResetOffset
 from rmqtool.remoting.requests.groups import DeleteSubscriptionGroup, GetConsumeStats, GetSubscriptionGroupConfig
@@ -70,6 +76,21 @@ def put_topic(broker: Broker, asked: Asked) -> RemotingCommand:
     if broker.config.version is not Version.V4_9:
         settings["order"] = header.order
     return _put(broker, asked, broker.topics, header.topic, settings)
+
+
+def put_topics(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Create topics, or change their settings; the first that is refused ends it."""
+    if broker.read_only:
+        return answer(asked.command, ResponseCode.NO_PERMISSION, READ_ONLY)
+    for one in CreateTopicListRequestBody.decode(asked.command.body).topic_config_list:
+        if one.topic_name in SYSTEM_TOPICS:
+            remark = f"The topic[{one.topic_name}] is conflict with system topic."
+            return answer(asked.command, _invalid(broker), remark)
+        settings = {one.fields[name].wire: value for name, value in one.given.items() if name != "topic_name"}
+        done = _put(broker, asked, broker.topics, one.topic_name, settings)
+        if done.code != ResponseCode.SUCCESS:
+            return done
+    return answer(asked.command)
 
 
 def _put(

@@ -5,6 +5,8 @@ Upstream: ``AdminBrokerProcessor``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.administration import stats_of_group
 from rmqtool.broker.rates import WINDOWS
@@ -12,11 +14,18 @@ from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import Version
 from rmqtool.formats.java import encode_text
 from rmqtool.formats.layouts import TIMER_CHECKPOINT
-from rmqtool.remoting.answers import NO_STATISTICS, answer, refuse
+from rmqtool.remoting.answers import answer
 from rmqtool.remoting.bodies.broker import ConsumeStatsList, TimerMetrics
 from rmqtool.remoting.bodies.routes import KVTable
 from rmqtool.remoting.command import OWN_VERSION, RemotingCommand
-from rmqtool.remoting.requests.broker import GetBrokerConfigAnswer, ViewBrokerStatsData
+from rmqtool.remoting.headers import Request
+from rmqtool.remoting.requests.broker import (
+    GetBrokerConfig,
+    GetBrokerConfigAnswer,
+    GetBrokerRuntimeInfo,
+    GetTimerCheckPoint,
+    GetTimerMetrics,
+)
 from rmqtool.remoting.requests.groups import GetConsumeStatsInBroker
 
 _PERCENT = 100
@@ -71,12 +80,6 @@ def show_state(broker: Broker, asked: Asked) -> RemotingCommand:
     return answer(asked.command, body=KVTable(table=table))
 
 
-def show_counter(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Refuse a counter by the minute, hour and day: none is kept, as in a broker without traffic."""
-    header: ViewBrokerStatsData = asked.header  # type: ignore[assignment]
-    return refuse(asked.command, NO_STATISTICS, broker.version, name=header.stats_name, key=header.stats_key)
-
-
 def stats_of_all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read how far all groups are, those of ordered topics or those of others."""
     header: GetConsumeStatsInBroker = asked.header  # type: ignore[assignment]
@@ -107,3 +110,12 @@ def timer_checkpoint(broker: Broker, asked: Asked) -> RemotingCommand:
 def timer_metrics(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG001
     """Read how many messages of each topic wait for their time; a slave counts them itself."""
     return answer(asked.command, body=TimerMetrics(timing_count={}))
+
+
+# The function that answers each of these requests.
+ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
+    GetBrokerConfig: show_settings,
+    GetBrokerRuntimeInfo: show_state,
+    GetTimerCheckPoint: timer_checkpoint,
+    GetTimerMetrics: timer_metrics,
+}

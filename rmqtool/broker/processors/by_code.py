@@ -12,6 +12,7 @@ from rmqtool.broker.processors import (
     broker_status,
     client_groups,
     end_transaction,
+    housekeeping,
     name_server,
     queries,
 )
@@ -22,7 +23,6 @@ from rmqtool.broker.processors.replies import Reply
 from rmqtool.broker.processors.send_message import Sending
 from rmqtool.formats.codes import is_since
 from rmqtool.remoting.headers import Request
-from rmqtool.remoting.requests import broker as brokers
 from rmqtool.remoting.requests import clients, groups, messages, pop, topics
 
 # A pull and a pop may wait for messages.
@@ -38,11 +38,6 @@ RESET = 222
 POPS = (200050, 200051, 200053, 200054, 200151)
 PULLS = tuple(code.code for code in messages.PullMessage.codes)
 _OF_BROKER: Mapping[type[Request], Plain] = {
-    brokers.GetBrokerConfig: broker_status.show_settings,
-    brokers.GetBrokerRuntimeInfo: broker_status.show_state,
-    brokers.GetTimerCheckPoint: broker_status.timer_checkpoint,
-    brokers.GetTimerMetrics: broker_status.timer_metrics,
-    brokers.ViewBrokerStatsData: broker_status.show_counter,
     clients.ConsumeMessageDirectly: client_groups.have_consumed,
     clients.GetConsumerRunningInfo: client_groups.ask_running_info,
     groups.GetConsumeStatsInBroker: broker_status.stats_of_all_groups,
@@ -55,6 +50,7 @@ _OF_BROKER: Mapping[type[Request], Plain] = {
     clients.GetConsumerConnectionList: administration.consumer_connections,
     clients.GetProducerConnectionList: administration.producer_connections,
     topics.CreateTopic: administration.put_topic,
+    topics.CreateTopicList: administration.put_topics,
     topics.GetAllTopicConfig: administration.all_topics,
     topics.GetSystemTopicListFromBroker: administration.own_topics,
     topics.GetTopicConfig: administration.get_topic,
@@ -86,7 +82,9 @@ class Processors:
         # The second port of a broker takes everything but pulls, so that those cannot crowd out the rest.
         self.fast: Mapping[int, Processor] = {
             **_by_code(broker, _OF_BROKER.items()),
+            **_by_code(broker, broker_status.ANSWERS.items()),
             **_by_code(broker, queries.ANSWERS.items()),
+            **_by_code(broker, housekeeping.ANSWERS.items()),
             **dict.fromkeys(SENDS, sending.send),
             **dict.fromkeys(REPLIES, sending.reply),
             **since_5,

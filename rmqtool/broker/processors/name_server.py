@@ -16,15 +16,20 @@ from rmqtool.remoting.bodies.routes import BrokerData, ClusterInfo, KVTable, Que
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.headers import NoFields, Request
 from rmqtool.remoting.requests.names import (
+    AddWritePermOfBroker,
+    AddWritePermOfBrokerAnswer,
     DeleteKVConfig,
     GetBrokerClusterInfo,
     GetKVConfig,
     GetKVConfigAnswer,
     GetKVListByNamespace,
+    GetNameServerConfig,
     PutKVConfig,
     RegisterBroker,
     RegisterBrokerAnswer,
     UnregisterBroker,
+    WipeWritePermOfBroker,
+    WipeWritePermOfBrokerAnswer,
 )
 from rmqtool.remoting.requests.topics import (
     DeleteTopicFromNamesrv,
@@ -160,11 +165,51 @@ def unregister_slave(broker: Broker, asked: Asked) -> RemotingCommand:
     return answer(asked.command, header=NoFields())
 
 
+# Settings of upstream's name server, with the values that this one behaves by.
+_SETTINGS = {
+    "deleteTopicWithBrokerRegistration": "false",
+    "needWaitForService": "false",
+    "orderMessageEnable": "false",
+    "returnOrderTopicConfigToBroker": "true",
+    "supportActingMaster": "false",
+}
+
+
+def show_settings(_broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read the settings of the name server."""
+    return answer(asked.command, body="".join(f"{name}={value}\n" for name, value in _SETTINGS.items()).encode())
+
+
+def wipe_write_perm(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Take the write bit from the routes of the broker: producers go elsewhere."""
+    header: WipeWritePermOfBroker = asked.header  # type: ignore[assignment]
+    count = _set_write(broker, header.broker_name, is_wiped=True)
+    return answer(asked.command, header=WipeWritePermOfBrokerAnswer(wipe_topic_count=count))
+
+
+def add_write_perm(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Give the routes of the broker their write bit back."""
+    header: AddWritePermOfBroker = asked.header  # type: ignore[assignment]
+    count = _set_write(broker, header.broker_name, is_wiped=False)
+    return answer(asked.command, header=AddWritePermOfBrokerAnswer(add_topic_count=count))
+
+
+def _set_write(broker: Broker, name: str, *, is_wiped: bool) -> int:
+    """Return in how many topics the broker named has queues."""
+    if name != broker.config.broker_name:
+        return 0
+    broker.is_wiped = is_wiped
+    return len(broker.topics.table)
+
+
 # The function that answers each of these requests.
 ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
+    AddWritePermOfBroker: add_write_perm,
     DeleteKVConfig: delete_setting,
     GetBrokerClusterInfo: show_cluster,
     GetKVConfig: get_setting,
+    GetNameServerConfig: show_settings,
+    WipeWritePermOfBroker: wipe_write_perm,
     GetKVListByNamespace: list_settings,
     PutKVConfig: put_setting,
     RegisterBroker: register_slave,

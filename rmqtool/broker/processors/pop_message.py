@@ -160,6 +160,7 @@ class Popping:
         counts = self._broker.counts
         for one in found:
             assert one.got is not None, "it has messages"
+            counts.get_calls[one.topic, header.consumer_group] += 1
             counts.gets[one.topic, header.consumer_group] += one.got.count
             counts.get_bytes[one.topic, header.consumer_group] += one.got.size
 

@@ -182,6 +182,7 @@ class Pulling:
             body = result.joined()
             header: PullMessage = asked.header  # type: ignore[assignment]
             counts, key = self._broker.counts, (header.topic, header.consumer_group)
+            counts.get_calls[key] += 1
             counts.gets[key] += result.count
             counts.get_bytes[key] += result.size
         code = self._code(status, offset)

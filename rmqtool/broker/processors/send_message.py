@@ -399,6 +399,7 @@ class Sending:
         if code is None:
             counts.failed_puts += 1
             return self._refused(command, status)
+        counts.put_calls[topic] += 1
         counts.puts[topic] += len(ticket.record_offsets) or 1
         counts.put_bytes[topic] += ticket.size
         values = (ticket.offset_msg_id, queue_id, ticket.queue_offset)
