@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -22,6 +23,7 @@ from rmqtool.files import journal
 from rmqtool.log import read, walk
 from rmqtool.replica import mirror_log
 from tests.proof import crash_lives, crashes
+from tests.proof.campaign import Outcome
 from tests.proof.crash_lives import Life
 from tests.support.faulty import FaultyFileSystem, FaultyWritableFile
 
@@ -32,6 +34,8 @@ class Canary(NamedTuple):
     word: str
     broken: Callable[[], Any]
     lives: Sequence[type[Life]]
+    # How lives are tried: each call looked at, or random cuts.
+    tried: Callable[[type[Life], int], Outcome] = partial(crashes.walk, to_the_end=False)
 
 
 class Caught(NamedTuple):
@@ -48,7 +52,7 @@ def hunt(canary: Canary, seeds: Sequence[int] = range(400)) -> Caught | None:
         for seed in seeds:
             for life in canary.lives:
                 try:
-                    outcome = crashes.cut(life, seed)
+                    outcome = canary.tried(life, seed)
                 except Exception as error:
                     return Caught(f"{life.name}, seed {seed}: {type(error).__name__}: {error}", states + 1)
                 states += outcome.states
@@ -209,7 +213,7 @@ CANARIES = (
     Canary("a torn tail kept", _torn_tail_kept, _PUTS),
     Canary("checksums not compared", _checksum_ignored, _PUTS),
     Canary("queue offsets numbered twice", _numbered_twice, _PUTS),
-    Canary("chains of the index reversed", _chain_reversed, _PUTS),
+    Canary("chains of the index reversed", _chain_reversed, _PUTS, crashes.cut),
     Canary("the journal written after the change", _journal_after_write, (crash_lives.Repairs,)),
     Canary("the undo in the wrong order", _undone_in_wrong_order, (crash_lives.Undos, crash_lives.Repairs)),
     Canary(

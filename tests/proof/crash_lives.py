@@ -19,6 +19,7 @@ from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.offsets import ConsumerOffsets
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import FlushDiskType, Version
+from rmqtool.engine.load import DIRECTORIES, create_store
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.put import PutTicket
@@ -87,6 +88,8 @@ class Puts(Life):
         self.version = chance.choice(list(Version))
         self.acknowledged: dict[int, tuple[str, int, int, bytes]] = {}
         self.submitted: set[bytes] = set()
+        # The store was closed, and not opened since.
+        self.is_closed = False
         self._lock = threading.Lock()
 
     def setup(self, disk: FaultyDisk) -> Setup:
@@ -95,8 +98,12 @@ class Puts(Life):
     def live(self, disk: FaultyDisk) -> None:
         with MessageStore.create(self.setup(disk)) as store:
             self.work(store, 0)
+        self.is_closed = True
+        disk.watch()
+        self.is_closed = False
         with MessageStore.open(self.setup(disk)) as store:
             self.work(store, 100)
+        self.is_closed = True
 
     def work(self, store: MessageStore, first: int) -> None:
         number = first
@@ -139,7 +146,7 @@ class Puts(Life):
 
     def judge(self, outcome: FaultyDisk) -> list[str]:
         tree = tree_of_disk(outcome)
-        wrong = self.missing(tree) + self.ahead(tree)
+        wrong = self.missing(tree) + self.ahead(tree) + self.believed(tree)
         try:
             report = recover(self.setup(outcome))
         except RmqtoolError as error:
@@ -156,7 +163,7 @@ class Puts(Life):
         return wrong
 
     def promises(self) -> object:
-        return sorted(self.acknowledged)
+        return sorted(self.acknowledged), self.is_closed
 
     def missing(self, tree: Mapping[str, bytes]) -> list[str]:
         """Return what was acknowledged and is not there, and what is there and was never put."""
@@ -185,6 +192,25 @@ class Puts(Life):
         newest = max((one.store_timestamp for one in reader.iter_records(tree)), default=0)
         return [f"the checkpoint is at {log}, the newest record at {newest}"] if log > newest else []
 
+    def believed(self, tree: Mapping[str, bytes]) -> list[str]:
+        """Return what a broker would believe of this store before any recovery, and that is not so.
+
+        Without its marker a store was closed: queues, index and checkpoint have all of the log. With it a broker reads
+        the log from a segment on, and believes what queues have of the messages before.
+        """
+        if "abort" in tree:
+            begin = reader.begin_of_recovery(tree)
+            lost = [one for one in reader.unreached(tree) if one.physical_offset < begin]
+            found = [f"no queue leads to {one.physical_offset}, and a broker begins at {begin}" for one in lost]
+            return [*found, *(["the store was closed, and its marker is there"] if self.is_closed else [])]
+        lost = reader.unreached(tree)
+        found = [f"no queue leads to {one.physical_offset} of a closed store" for one in lost]
+        log, queue, _ = reader.checkpoint_times(tree)
+        newest = max((one.store_timestamp for one in reader.iter_records(tree)), default=0)
+        if min(log, queue) < newest:
+            found.append(f"the checkpoint of a closed store has {log} and {queue}, its newest record {newest}")
+        return [f"closed: {one}" for one in found + reader.torn(tree) + _empty(tree) + self.not_indexed(tree)]
+
     def not_indexed(self, tree: Mapping[str, bytes]) -> list[str]:
         """Return the keys of messages that the index does not lead to, newest message first."""
         wrong = []
@@ -203,6 +229,15 @@ class Puts(Life):
             if found != expected:
                 wrong.append(f"the index has {found} for {text}, not {expected}")
         return wrong
+
+
+def _empty(tree: Mapping[str, bytes]) -> list[str]:
+    """Return whether an empty segment follows one that is not ended by its blank record."""
+    found = reader.segments(tree)
+    if len(found) < 2 or any(found[max(found)]):
+        return []
+    base = max(set(found) - {max(found)})
+    return [] if reader.is_ended(found[base], base) else ["an empty segment follows a log that ends before it"]
 
 
 def _damaged(findings: Sequence[Finding]) -> list[range]:
@@ -289,6 +324,7 @@ class Retention(Puts):
                 made.files.set_attributes(segment.path, type(_attributes(old))(*_attributes(old)[:3], then))
             store.clean_now()
             self.put(store, 900)
+        self.is_closed = True
 
 
 def _attributes(status: Any) -> Any:
@@ -318,8 +354,12 @@ class Recoveries(Puts):
 
     def live(self, disk: FaultyDisk) -> None:
         recover(self.setup(disk))
+        self.is_closed = True
+        disk.watch()
+        self.is_closed = False
         with MessageStore.open(self.setup(disk)) as store:
             self.put(store, 500)
+        self.is_closed = True
 
 
 class Services(Life):
@@ -437,10 +477,23 @@ class DamagedStore(Life):
         settle(disk)
         return disk
 
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self.is_recovered = False
+
     def live(self, disk: FaultyDisk) -> None:
         recover(setup_on(disk))
+        self.is_recovered = True
+
+    def promises(self) -> object:
+        return self.is_recovered
 
     def judge(self, outcome: FaultyDisk) -> list[str]:
+        if self.is_recovered:
+            tree = tree_of_disk(outcome)
+            lost = [f"no queue leads to {one.physical_offset} of a recovered store" for one in reader.unreached(tree)]
+            if flaws := lost + reader.torn(tree) + _empty(tree):
+                return flaws
         whole = {one.identity for one in reader.iter_records(tree_of_disk(outcome))}
         if len(whole) != 28:
             return [f"{len(whole)} whole messages are left of 28"]
@@ -548,6 +601,32 @@ class Mirrors(Life):
         return b"".join(data for _, data in files)
 
 
+class Starts(Life):
+    """A store is made: once it is said to be there, its directories and settings are."""
+
+    name = "init"
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self.is_made = False
+
+    def live(self, disk: FaultyDisk) -> None:
+        setup = small_setup(Version.V5_3, FaultyFileSystem(disk, STORE))
+        create_store(setup.files, setup.config)
+        self.is_made = True
+
+    def promises(self) -> object:
+        return self.is_made
+
+    def judge(self, outcome: FaultyDisk) -> list[str]:
+        files = FaultyFileSystem(outcome, STORE)
+        if not self.is_made:
+            return []
+        wrong = [f"{one} is not there" for one in DIRECTORIES if not files.exists(one)]
+        text = tree_of_disk(outcome).get("broker.conf", b"").decode()
+        return wrong if f"maxHashSlotNum={SLOTS}" in text else [*wrong, "the settings are not there"]
+
+
 LIVES: tuple[type[Life], ...] = (
     Puts,
     Producers,
@@ -559,4 +638,5 @@ LIVES: tuple[type[Life], ...] = (
     Repairs,
     Undos,
     Mirrors,
+    Starts,
 )

@@ -39,12 +39,12 @@ def cut(kind: type[Life], seed: int, states: int = STATES) -> Outcome:
     return result
 
 
-def walk(kind: type[Life], seed: int, random_one_in: int = 4) -> Outcome:
+def walk(kind: type[Life], seed: int, random_one_in: int = 4, *, to_the_end: bool = True) -> Outcome:
     """Live once, and judge what a power cut inside each call would have left at the least.
 
     That is where nothing arrived that was not synced, or only the names did, or only the bytes; and now and then a
     random state. It is what a sync is for: leave one out, and one of these disks breaks a promise. States that do not
-    differ are judged once.
+    differ are judged once. Without ``to_the_end`` the first failure is enough.
     """
     result, chance = Outcome(), random.Random(f"{kind.name} {seed} walk")
     life = kind(random.Random(f"{kind.name} {seed}"))
@@ -64,6 +64,8 @@ def walk(kind: type[Life], seed: int, random_one_in: int = 4) -> Outcome:
     look()
     for state, promised, where in seen.values():
         result.judge(_judged(promised, state), where)
+        if result.failures and not to_the_end:
+            break
     return result
 
 

@@ -215,10 +215,31 @@ def torn(tree: Tree) -> list[str]:
     return [f"{len(rest)} bytes of a torn record are left at {last + at}"] if rest and magic != _BLANK else []
 
 
+def is_ended(data: bytes, base: int) -> bool:
+    """Return whether a segment has no room after its last record, or a blank record to its end."""
+    at = max((one.physical_offset + one.size - base for one in iter_segment(data, base)), default=0)
+    return at == len(data) or data[at + 4 : at + 8] == struct.pack(">I", _BLANK)
+
+
 def checkpoint_times(tree: Tree) -> tuple[int, int, int]:
     """Return the times of log, queues and index in the checkpoint, 0 where the file does not have them."""
     log, queue, index = struct.unpack_from(">3q", tree.get("checkpoint", b"").ljust(24, b"\0"))
     return log, queue, index
+
+
+def begin_of_recovery(tree: Tree) -> int:
+    """Return where a broker begins to read the log after a crash: what queues have of messages before is believed.
+
+    That is the newest segment whose first message is three seconds older than what the checkpoint says of log and
+    queues.
+    """
+    log, queue, _ = checkpoint_times(tree)
+    found = segments(tree)
+    for base, data in reversed(found.items()):
+        first = record_at(data, 0, base)
+        if first is not None and first.store_timestamp <= min(log, queue) - 3000:
+            return base
+    return next(iter(found), 0)
 
 
 def java_hash(text: str) -> int:
