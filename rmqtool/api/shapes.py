@@ -495,10 +495,11 @@ class Stored(TypedDict):
 
 
 class ExportedDamaged(TypedDict):
-    """Damaged ranges that were left out."""
+    """Damaged ranges that were left out, and the messages that queue entries name in them."""
 
     ranges: int
     bytes: int
+    messages: int | None
 
 
 class Exported(TypedDict):

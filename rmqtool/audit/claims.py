@@ -4,7 +4,7 @@ The header of a record has no checksum, so a single queue offset is not believed
 follow the one before it, the entry on disk and the next record of the queue decide. ``checks`` reports the records that
 are not where they claim to be, ``engine.recovery`` writes the entries where they belong.
 
-A topic that was deleted and created again begins again at 0, while the records of its former life are still in the log.
+A topic that was deleted and created again begins again at 0, while records of the deleted topic are still in the log.
 Those have no entries.
 """
 

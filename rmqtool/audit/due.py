@@ -364,7 +364,7 @@ def check_head(message: Message) -> Iterator[RecordFlaw]:
 
 
 def _host_runs(records: Records) -> list[HostRun]:
-    """Return the runs of records with the same store host; records with IPv6 hosts are looked at apart."""
+    """Return the runs of records with the same store host; those with IPv6 hosts form runs of their own."""
     six = records.column("sys_flag") & int(SysFlag.STORE_HOST_V6) != 0
     parts = (records.select(~six), records.select(six)) if six.any() else (records,)
     return [run for part in parts for run in _host_runs_of(part)]
@@ -386,7 +386,7 @@ def _host_runs_of(records: Records) -> Iterator[HostRun]:
 
 
 def _store_addresses(records: Records) -> npt.NDArray[np.void]:
-    """Return the bytes of the store hosts' addresses, which are of one family. Whole prefixes would be twenty times."""
+    """Return the bytes of the store hosts' addresses, which are of one family; a whole prefix has 20 times as many."""
     flags = records.column("sys_flag")
     fields = {bits: layout.field("store_host_ip") for bits, layout in PREFIXES.items()}
     places = np.array([fields[bits].offset if bits in fields else 0 for bits in range(HOST_BITS + 1)])

@@ -444,7 +444,7 @@ class LogPass:
 
 
 def _damage_at(segment: Segment, place: Place) -> Damage:
-    """Return a place without a valid record as damage: a blank of no bytes, an unused end of no message."""
+    """Return a place without a valid record as damage; none of the bytes of a blank are damaged."""
     start = segment.base_offset + place.file_offset
     if isinstance(place.what, Flaw):
         record = place.damaged if place.what.code in _STANDS else None

@@ -330,7 +330,7 @@ def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: A
 
 # Bytes of a segment that a thread reports on at once.
 RANGE = 128 << 20
-# Queue files that a thread keeps open; there can be thousands.
+# Queue files that a thread keeps open. A store can have thousands.
 _OPEN_FILES = 400
 
 

@@ -288,7 +288,7 @@ class QueueJudge:
             if offset == 0 and is_alone and is_last and self.case.live and expected:
                 verdict = Verdict.BEGINS  # its entry is on its way
             if verdict is Verdict.BEGINS:
-                self._forget_former_life(queue, at)
+                self._forget_deleted_topic(queue, at)
             if verdict in (Verdict.CLAIMED, Verdict.BEGINS):
                 claims.place(last, last_at)
                 continue
@@ -297,7 +297,7 @@ class QueueJudge:
             if verdict is Verdict.NEXT and expected is not None:
                 claims.place(expected, at)
 
-    def _forget_former_life(self, queue: Queue, at: int) -> None:
+    def _forget_deleted_topic(self, queue: Queue, at: int) -> None:
         comparison = self.comparisons.get(queue)
         if comparison is not None:
             comparison.apart = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) >= at]

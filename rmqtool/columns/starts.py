@@ -200,8 +200,7 @@ def _prove(view: memoryview, walks: _Walks) -> tuple[list[Ints], int]:
         runs.append(walks.found[walks.firsts[walk] : walks.firsts[last + 1]])
         alone, at = _walk_one_by_one(view, int(ends[last]), len(view), all_seeds)
         runs.append(np.array(alone, np.int64))
-        # The single walk ends at a later seed, or for good. For good is also where it does not move: the last seed
-        # itself.
+        # Where the single walk ends on a later seed, the walk from that seed continues it. Otherwise it is the end.
         if at not in all_seeds or at <= seeds[last]:
             return runs, at
         walk = int(np.searchsorted(seeds, at))

@@ -45,8 +45,13 @@ def group(
     action, name = _wanted(choice.words)
     if yes and action != "delete":
         raise UsageError(f"--yes has no effect on {action}", hint="it confirms delete")
-    if action in ("create", "alter"):
-        refuse_idle(f"group {action}", {"--conf": broker.conf}, "--set changes a setting of the group")
+    if action in ("create", "alter", "delete"):
+        hint = (
+            "leave it out: no setting moves the groups"
+            if action == "delete"
+            else "--set changes a setting of the group"
+        )
+        refuse_idle(f"group {action}", {"--conf": broker.conf}, hint)
     if action == "delete" and not yes:
         raise Refused(f"this would delete {name} and its committed offsets", hint="run it again with --yes")
     with show.output(column.key for column in GROUPS) as output:

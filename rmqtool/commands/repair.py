@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.api.repair import PARTS
-from rmqtool.commands.options import AsBroker, Group, ProgressWhen, Show, Topics, When, Work, store_and
+from rmqtool.commands.options import AsBroker, Group, ProgressWhen, Show, Topics, When, Work, refuse_idle, store_and
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, UsageError
 
@@ -96,6 +96,8 @@ def _look_back(words: list[str], what: What, broker: AsBroker, show: Show) -> Ex
 
     if sum(bool(value) for value in asdict(what).values()) > 1:
         raise UsageError("--undo and --list cannot be combined with other options", hint="rmqtool repair STORE --list")
+    if what.undo is None:
+        refuse_idle("repair --list", {"--conf": broker.conf}, "leave it out: no setting moves the journals")
     choice = choose_store(words, takes_words=PARTS) if words or what.undo in (None, "last") else None
     if choice is not None and choice.words:
         hint = "rmqtool repair STORE --undo last"

@@ -287,7 +287,7 @@ def _read_row_ends(state: StoreState, rows: QueueRows, log: SegmentQueue) -> Non
             found[queue] = QueueEnd(max_offset, -1, 0)
             continue
         if last.physical_offset < log.min_offset:
-            # The queue had messages before; they are removed.
+            # All messages of the queue were removed from the log; only its next queue offset is left.
             found[queue] = QueueEnd(max_offset, last.physical_offset + last.size, 0)
             continue
         record = read_record(log, last.physical_offset) if last.physical_offset < state.tail.offset else None

@@ -48,7 +48,7 @@ from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
 # The properties that ask for a time of delivery (5.x); the first that is there decides.
 _TIMER_WISHES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
-# In ms.
+# A second, in ms.
 _SECOND = 1000
 
 

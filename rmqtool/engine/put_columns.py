@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SLAB = 4 << 20
 # Not stored by columns: half and rolled-back messages take no queue offset, an inner batch takes several.
 _NEEDS_A_LOOK = TRANSACTION_MASK | SysFlag.INNER_BATCH
-# Messages that set the host bits themselves do so too: here these bits are set from the addresses.
+# Nor are messages that set the host bits themselves: here these bits are set from the addresses.
 _NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | HOST_BITS
 # Searched for in property texts. A value that happens to contain one costs the general path, no more.
 _SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sorted(MATTERS))

@@ -245,7 +245,7 @@ class MessageStore:
             waiting.append(ticket)
             if len(waiting) >= _WINDOW:
                 self._writer.write_waiting()
-            # The first of many wakes the thread; it writes the others too.
+            # Only the first ticket wakes the writing thread, which writes the later ones too.
             elif self._workers and len(waiting) == 1:
                 self._workers[0].wake()
         return ticket
@@ -588,7 +588,7 @@ class MessageStore:
     def _forget_full_disk(self) -> NoSpace | None:
         """Let a store whose log had no room be closed like any other, if nothing of that write is in the log.
 
-        Its messages were refused, and so are those that wait: numbers were given to them.
+        Its messages were refused. Those that still wait are refused too: their queue offsets come after those.
         """
         failure = self._engine.log.taken_back
         if failure is None or failure is not self._health.failure or self._health.has_more_failures:

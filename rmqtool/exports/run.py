@@ -19,6 +19,7 @@ from rmqtool.exports.parquet import PartFile, PartitionBy, open_writer, settled_
 from rmqtool.exports.splits import Source, WriteWork, Written, plan_sources
 from rmqtool.exports.target import Manifest, Mode, Progress, Target, opened_target
 from rmqtool.log.follow import LastRecord, Mark, is_cut_back
+from rmqtool.log.queue_entries import count_messages
 from rmqtool.log.ranges import Answered, Effort, run_ranges
 from rmqtool.log.read import Damage, Note
 from rmqtool.store.open import is_far
@@ -82,6 +83,8 @@ class Outcome:
     changed: bool = True
     # Whether messages of a live cluster were deleted before they could be read.
     has_lost: bool = False
+    # The messages that queue entries name in the damage, store by store; None where the entries do not tell.
+    damaged_messages: list[int | None] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -95,6 +98,7 @@ class Outcome:
 
     def as_json(self, directory: str) -> dict[str, Any]:
         """Return the object of the contract; ``directory`` is the target."""
+        known = self.damaged_messages
         return {
             "to": directory,
             "export": self.number if self.changed else None,
@@ -102,7 +106,11 @@ class Outcome:
             "files": len(self.files),
             "bytes": self.bytes,
             "sourceBytes": self.source_bytes,
-            "damaged": {"ranges": len(self.damages), "bytes": sum(damage.length for _, damage in self.damages)},
+            "damaged": {
+                "ranges": len(self.damages),
+                "bytes": sum(damage.length for _, damage in self.damages),
+                "messages": None if not known or None in known else sum(count or 0 for count in known),
+            },
         }
 
 
@@ -230,6 +238,7 @@ class Collected:
         """Take all answers of a store."""
         source = job.source
         end = source.log.end.physical_offset
+        known = len(self.outcome.damages)
         if source.missing is not None:
             self.take_damage(source.broker, source.missing)
         for answer in answers:
@@ -239,6 +248,7 @@ class Collected:
                 self.take_damage(source.broker, answer)
             else:
                 end = max(end, self.take_files(source.broker, answer.found))
+        self._count_damaged(source, len(self.outcome.damages) - known)
         self.outcome.source_bytes += source.bytes
         before, last = self.before.get(source.broker), source.log.end.last
         self.read[source.broker] = Progress(
@@ -250,6 +260,16 @@ class Collected:
         if self.request.delta and self.target.previous:
             told = self.target.previous[-1].read.get(source.broker)
             self.read[source.broker] = progress_of(self.read[source.broker], told.end if told else 0)
+
+    def _count_damaged(self, source: Source, ranges: int) -> None:
+        """Count the messages that entries name in the last ``ranges`` damaged ranges, those of this store."""
+        outcome, bases = self.outcome, {file.name: file.base_offset for file in source.log.files}
+        found = [damage for _, damage in outcome.damages[len(outcome.damages) - ranges :] if damage.file in bases]
+        starts = [bases[damage.file] + damage.file_offset for damage in found]
+        spans = [(start, start + damage.length) for start, damage in zip(starts, found, strict=True)]
+        is_known = len(found) == ranges
+        count = count_messages(source.log.queues, spans, source.choice.selection()) if is_known else None
+        outcome.damaged_messages.append(count)
 
     def take_files(self, broker: str, written: Written) -> int:
         """Take the files of a task; return how far it read."""

@@ -39,7 +39,7 @@ LARGEST_TEXT = 64 << 20
 # Initial bins of a map that a JSON parser filled. A broker's tables are such maps after a restart.
 PARSED_BINS = 16
 
-# Fields beside the table that a file is kept for. A salvaged file with nothing but these is worthless.
+# A file is kept for its table. A salvaged file with only these other fields is worthless.
 _BESIDE_THE_TABLE = frozenset({"dataVersion", "groupTopicMap", "forbiddenTable"})
 
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,30}", re.ASCII)

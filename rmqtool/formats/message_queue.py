@@ -32,7 +32,7 @@ _KEY = re.compile(r'(\{(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+\})\s*+:', re.DOTALL)
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker. The order of queues is upstream's."""
+    """One queue of a topic on one broker. Queues compare field by field in this order, as upstream's do."""
 
     topic: str
     broker_name: str

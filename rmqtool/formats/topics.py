@@ -76,7 +76,7 @@ NOT_ALLOWED_TO_SEND = frozenset(
 
 
 class TopicKind(StrEnum):
-    """The uses of topics that their names tell apart."""
+    """What a topic is for, as its name shows."""
 
     NORMAL = "normal"
     RETRY = "retry"

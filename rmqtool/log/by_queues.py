@@ -92,7 +92,7 @@ def _spans(places: Places) -> Iterator[list[int]]:
 
 # If the wanted records are more than this share of a range, reading all of it is faster.
 _SHARE = 0.5
-# A larger gap is not read by itself; the range is read through instead.
+# A range with a larger gap than this is read through, instead of by its entries.
 _LARGE_GAP = 1 << 20
 
 

@@ -56,7 +56,7 @@ _FIELDS = {
     Sense.STORED: ("flag", "born_timestamp", "store_timestamp", "reconsume_times"),
     Sense.SENT: ("flag", "born_timestamp"),
 }
-# The broker sees the host that a producer has: of a message that is sent again, it is another one.
+# The born host is not what the producer sent: if another machine sends the message again, it changes.
 _HOSTS: dict[Sense, tuple[str, ...]] = {Sense.STORED: ("born_host", "store_host"), Sense.SENT: ()}
 
 

@@ -270,7 +270,7 @@ def _walk_last(log: SegmentQueue) -> LogEnd:
 
 
 def _walk_far(log: SegmentQueue) -> LogEnd:
-    """Walk the last megabytes of the last segment with records. A look into every queue would be a request each."""
+    """Walk the last megabytes of the last segment with records. On object storage each queue would cost a request."""
     for segment in reversed(log.segments):
         file = log.open(segment)
         data_end = max((extent.end for extent in file.iter_data()), default=0)
@@ -334,7 +334,7 @@ def _starts_of_piece(file: ReadableFile, start: int) -> Ints:
 
 
 def _walk_dledger(log: SegmentQueue) -> LogEnd:
-    """Walk the entries of the last DLedger file with records."""
+    """Return the end of a DLedger log, by walking its last file with records."""
     for segment in reversed(log.segments):
         last = None
         for place in walk_dledger(log.open(segment), segment.base_offset):

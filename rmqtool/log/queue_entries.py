@@ -6,7 +6,7 @@ A queue's entries rise in physical offset, so the entries for a span of the log 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -96,6 +96,23 @@ def read_places(queues: Sequence[QueueFiles], selection: Selection, begin: int, 
     return NamedPlaces(*columns, preceding, following)
 
 
+def count_messages(
+    queues: Sequence[QueueFiles], spans: Iterable[tuple[int, int]], selection: Selection | None = None
+) -> int | None:
+    """Return how many wanted records queue entries name in some spans of the log; None if the entries do not tell.
+
+    In damage this is all that is known of the messages that were there: each had an entry, unless it was in no queue.
+    """
+    count = 0
+    for begin, end in spans:
+        named = read_places(queues, selection or Selection(), begin, end) if queues else None
+        if named is None:
+            return None
+        # A record that is in several queues has several entries.
+        count += len(np.unique(named.places[named.wanted]))
+    return count
+
+
 def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexes: Ints) -> Mask:
     """Return which entries of a queue point to wanted messages, as far as topic, queue and queue offset tell."""
     if not selection.wants_queue(*queue.queue):
@@ -174,7 +191,7 @@ def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
 class _QueueUnits:
     """The entries of one queue, numbered from the first on disk.
 
-    Files are closed at the end, because queues can be thousands.
+    Files are closed at the end, because a store can have thousands of queues.
     """
 
     def __init__(self, queue: QueueFiles) -> None:

@@ -137,13 +137,13 @@ class Plan:
     def has_records_after(self, file: LogFile) -> bool:
         """Return whether a later file than ``file`` has records."""
         first = self.files.index(file) + 1
-        # The last one first: it has records as a rule, and far away each look is a request.
+        # The last file first: it usually has records, and on object storage each look is a request.
         return any(self.first_times[number] is not None for number in reversed(range(first, len(self.files))))
 
     def find_extent(self, begin: int, end: int = AFTER) -> int | None:
         """Return where the last record ends that queues point to from ``begin`` to ``end``, None without one.
 
-        It is asked where the log itself has no records.
+        It is used where the log itself has no records.
         """
         if self.live:
             return None
@@ -169,7 +169,10 @@ def read_first_time(file: LogFile) -> int | None:
 
 
 class FirstTimes(Sequence[int | None]):
-    """The store times of the first records of files, each read when it is asked for: far away it is two requests."""
+    """The store times of the first records of files.
+
+    Each is read when it is asked for, because on object storage that takes two requests.
+    """
 
     def __init__(self, files: Sequence[LogFile]) -> None:
         self._files = files

@@ -344,7 +344,7 @@ def _read_store_log(path: str) -> StoreLog:
 
 
 def read_store_directories(path: str) -> StoreDirectories:
-    """Return the directories of the log. Queues are not listed, because there can be thousands."""
+    """Return the directories of the log. Queues are not listed: there can be thousands of them."""
     with _opened(path, _QUEUE_DIRECTORY) as store:
         return StoreDirectories(store.root, _broker_name(store), directories_of(store))
 

@@ -2,7 +2,7 @@
 
 A message that goes into a copy keeps its queue offset if that can be trusted. No checksum covers the header, so a
 damaged one can claim any number: numbers are trusted if they rise along the log and the queue's own entries confirm
-them. A record that breaks the row gets the free number between its neighbours. Without a free number it is *late*: it
+them. A record that breaks this order gets the free number between its neighbours. Without one it is *late*: it
 becomes the last of its queue.
 
 ``Redaction`` encodes messages without bodies or properties, or with another store host. ``SourceMove`` combines the

@@ -34,7 +34,9 @@ def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
     damaged = shown["damaged"]
     if damaged["ranges"]:
         named = f"listed in {to}_damage" if on_corrupt == "emit" else "left out of it"
-        yield f"{_counted(damaged['ranges'], 'damaged range')}, {text.size(damaged['bytes'])}: {named}"
+        known = damaged["messages"]
+        messages = f", {_counted(known, 'message')} by the queue entries" if known else ""
+        yield f"{_counted(damaged['ranges'], 'damaged range')}, {text.size(damaged['bytes'])}{messages}: {named}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -22,10 +22,11 @@ from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.load import find_unsupported, refuse_linked
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.recovery.report import RecoveryReport
-from rmqtool.errors import NoSpace, StoreError, StoreInUse, WriteFailed
+from rmqtool.errors import NoSpace, ReadFailed, StoreError, StoreInUse, WriteFailed
 from rmqtool.files.filesystem import WritableFileSystem, split
 from rmqtool.files.overlay import Action, OverlayFileSystem
 from rmqtool.findings import Finding, Severity
+from rmqtool.findings.finding import counted
 from rmqtool.formats import paths
 from rmqtool.formats.bridges import bridge_sizes, encode_blank, encode_bridge, least_size
 from rmqtool.formats.codes import BLANK_MAGIC
@@ -34,6 +35,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.layouts import RECORD_START
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import read_record
+from rmqtool.log.queue_entries import AFTER, count_messages, queue_files_of
 from rmqtool.log.ranges import Effort
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.repairs.areas import Areas
@@ -458,9 +460,20 @@ class _Planner:
         for (area, path), mine in by_file.items():
             shown = self.areas.all[area].shown(path)
             more = f", and {len(mine) - 1} more" if len(mine) > 1 else ""
-            reason = f"{mine[0].message} (at {mine[0].file_offset}{more})"
+            reason = f"{mine[0].message} (at {mine[0].file_offset}{more}){self._messages_of(mine)}"
             count = sum(span.end - span.start for span in mine)
             self.mended[area, path] = Step(area, Part.LOG, action, path, shown, reason, count, count, allowed=False)
+
+    def _messages_of(self, spans: Sequence[Span]) -> str:
+        """Say how many messages queue entries name in spans; after the first of them where the log is cut off there."""
+        store = self.areas.store
+        cut = self.request.damaged is Damaged.TRUNCATE
+        try:
+            queues = queue_files_of(store) if store.has_file_queues else []
+            count = count_messages(queues, [(span.start, AFTER if cut else span.end) for span in spans])
+        except ReadFailed:
+            return ""
+        return "" if count is None else f", {counted(count, 'message')} by the queue entries"
 
     def _learn(self, report: RecoveryReport) -> None:
         for finding in report.findings:

@@ -147,7 +147,7 @@ def list_store(
 ) -> StoreListing:
     """List a store. ``log_directories`` are those of the settings, each with the file system it is in.
 
-    Directories in ``without`` are not listed: the caller does not need them, and queues can be thousands.
+    Directories in ``without`` are not listed: the caller does not need them, and there can be thousands of queues.
     """
     configured = list(log_directories)
     inside = [directory for directory, where in configured if where is filesystem]

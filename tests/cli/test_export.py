@@ -50,12 +50,28 @@ def test_export_without_spark(ran: Ran, writable_store: Unpacker, tmp_path: Path
     assert pq.read_table(to).num_rows == 418
 
 
+def test_the_messages_of_a_damaged_range_are_counted_by_their_queue_entries(
+    ran: Ran, writable_store: Unpacker, tmp_path: Path
+) -> None:
+    root = writable_store("53-broker")
+    with (root / f"commitlog/{65536:020d}").open("r+b") as file:
+        file.seek(8304)
+        file.write(b"?")
+    status, out = ran(root, "--to", tmp_path / "all", "--engine", "local", "--json")
+    assert (status, json.loads(out)["damaged"]) == (Exit.SKIPPED, {"ranges": 1, "bytes": 803, "messages": 1})
+    _, out = ran(root, "--to", tmp_path / "words", "--engine", "local")
+    assert "1 damaged range, 803 B, 1 message by the queue entries: listed in" in out
+    _, out = ran(root, "--to", tmp_path / "other", "--engine", "local", "--json", "-t", "T_retry")
+    assert json.loads(out)["damaged"]["messages"] in (0, None)
+
+
 def test_json_is_the_shape_that_was_promised(ran: Ran, store: Unpacker, tmp_path: Path) -> None:
     status, out = ran(store("49-compressed-batch"), "--to", tmp_path / "out", "--engine", "local", "--json")
     found = json.loads(out)
     validate("export", found)
     assert status == Exit.SKIPPED
-    assert (found["rows"], found["damaged"]["ranges"], found["export"]) == (164, 1, 1)
+    # Its body does not inflate: the message is there with its body as it is stored, so no message is missing.
+    assert (found["rows"], found["damaged"], found["export"]) == (164, {"ranges": 1, "bytes": 17, "messages": 0}, 1)
     (manifest,) = (tmp_path / "out_manifest").iterdir()
     validate("export-manifest", json.loads(manifest.read_text()))
 

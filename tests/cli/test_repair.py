@@ -374,6 +374,16 @@ def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(
         # Its units lead to the bridge then.
         [("primary", "bridge", False), ("derived", "modify", True), ("derived", "modify", True)],
     )
+    assert shown["steps"][0]["reason"].endswith("(at 32866), 1 message by the queue entries")
+    _, cut = run(capsysbinary, "repair", root, "--truncate")
+    after = sum(
+        at >= 32866
+        for path in root.glob("consumequeue/*/*/*")
+        for at, size, _ in struct.iter_unpack(">qiq", path.read_bytes())
+        if size > 0
+    )
+    reason = next(step["reason"] for step in cut["steps"] if step["action"] == "truncate")
+    assert reason.endswith(f"(at 32866), {after} messages by the queue entries")
     assert run(capsysbinary, "repair", root, "--bridge", "--apply")[0] == Exit.REFUSED
     status, shown = run(capsysbinary, "repair", root, "--bridge", "--apply", "--allow", "primary")
     assert (status, shown["left"], shown["steps"][0]["bytes"]) == (Exit.DONE, [], 232)

@@ -236,7 +236,7 @@ class IndexCheck:
                 yield number
 
     def _was_left_out(self, place: int) -> bool:
-        """Return whether a broker's recovery left a key out: it began in a later segment than the record's."""
+        """Return whether a broker's recovery left out the keys of a record: it began in a later segment."""
         number = bisect_left(self._ends, place, key=lambda end: end.place)
         if not self._as_left or number >= self._sound or self._examined is None:
             return False

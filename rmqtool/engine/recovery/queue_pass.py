@@ -67,7 +67,7 @@ class QueueCheck:
         self.key = key
         self.claims = QueueClaims(self, log.damage.lost_between, log.log.min_offset)
         self.wrong_units = 0
-        # The end of entries that were written for a former life of the queue.
+        # The end of entries that were written for a deleted topic of this name.
         self.former_end = 0
         self._files = files
         self._write = write
@@ -75,7 +75,7 @@ class QueueCheck:
         self._evidence = evidence
         self._ext = ext
         self._pending: Claim | None = None
-        # Where the last life of the queue begins in the log, by its first entry on disk; None before that is known.
+        # Where the records of the present topic begin, by its first entry on disk; None before that is known.
         self._begin: int | None = None
 
     def take(self, run: QueueRun) -> None:
@@ -98,7 +98,7 @@ class QueueCheck:
             begin = end
 
     def _find_begin(self, first: int) -> int:
-        """Return where the records of the queue begin in the log; those before belong to a former life of the queue.
+        """Return where the records of the queue begin; those before are of a deleted topic of this name.
 
         ``first`` is the place of the first record that names the queue.
         """
@@ -133,15 +133,15 @@ class QueueCheck:
             self._stand_at(expected, claim)
         else:
             if verdict is Verdict.BEGINS and expected is not None:
-                self._forget_former_life(expected)
+                self._forget_deleted_topic(expected)
             elif expected is None:
                 self._fill_head(claim)
             elif claim.queue_offset > expected:
                 self._fill_gap(expected, claim)
             self._put(claim.queue_offset, claim.unit)
 
-    def _forget_former_life(self, expected: int) -> None:
-        """Forget the records of this queue before it was deleted and made again."""
+    def _forget_deleted_topic(self, expected: int) -> None:
+        """Forget the records so far: they are of a deleted topic of this name."""
         for at in range(0, expected, _CHUNK):
             self.clear(at, min(_CHUNK, expected - at))
         self.former_end = max(self.former_end, expected)
@@ -288,7 +288,7 @@ class QueueCheck:
         return True
 
     def iter_former(self, end: int) -> Iterator[str]:
-        """Yield the files that were made for a former life of the queue, from queue offset ``end`` on."""
+        """Yield the files that were made for a deleted topic of this name, from queue offset ``end`` on."""
         size = self._files.file_size
         for base in range(-(-end * UNIT_SIZE // size) * size, self.former_end * UNIT_SIZE, size):
             yield join(self._files.directory, segment_name(base))

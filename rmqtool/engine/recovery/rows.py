@@ -162,7 +162,7 @@ class RowQueuesCheck:
         for key, queue in self._queues.items():
             bound = self._bounds.get(QueueId(*key))
             if queue.last < 0:
-                # Without a row only a bound of removed messages stays.
+                # All its rows are gone: its bound stays only if the messages were removed from the log.
                 if bound is not None and bound.physical_offset >= log_end:
                     self._rows.remove_bounds(key)
                 continue
