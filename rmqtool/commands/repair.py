@@ -96,12 +96,10 @@ def _look_back(words: list[str], what: What, broker: AsBroker, show: Show) -> Ex
 
     if sum(bool(value) for value in asdict(what).values()) > 1:
         raise UsageError("--undo and --list cannot be combined with other options", hint="rmqtool repair STORE --list")
-    if what.undo is None:
-        refuse_idle("repair --list", {"--conf": broker.conf}, "leave it out: no setting moves the journals")
+    refuse_idle("repair --list", {"--conf": what.undo is None and broker.conf}, "no setting moves the journals")
     choice = choose_store(words, takes_words=PARTS) if words or what.undo in (None, "last") else None
     if choice is not None and choice.words:
-        hint = "rmqtool repair STORE --undo last"
-        raise UsageError(f'only a whole repair can be undone, not "{choice.words[0]}"', hint=hint)
+        raise UsageError(f'undo a whole repair, not "{choice.words[0]}"', hint="rmqtool repair STORE --undo last")
     store = broker.store(store_of_journal(what.undo or "") if choice is None else choice.store)
     with show.output() as output:
         return _list(output, store) if what.undo is None else _undo(output, store, what.undo)

@@ -76,7 +76,7 @@ NOT_ALLOWED_TO_SEND = frozenset(
 
 
 class TopicKind(StrEnum):
-    """What a topic is for, as its name shows."""
+    """The kind of a topic, as its name shows."""
 
     NORMAL = "normal"
     RETRY = "retry"
