@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rmqtool.server.lifecycle import Lifecycle
     from rmqtool.server.server import Limits
     from rmqtool.server.sockets import Address
+    from rmqtool.server.tls import Tls
     from rmqtool.store.open import Store as OpenStore
 
 # The addresses that clients use by default.
@@ -55,9 +56,11 @@ class How(TypedDict, total=False):
     ``memory``: a store of its own that goes with the server. ``read_only``: nothing reaches the store's disk; the
     progress of groups is kept in the directory ``state``, by default beside the store. ``listen`` and ``names`` are the
     addresses of broker and name server, port 0 a free one; ``advertise`` is what routes give instead. ``acl`` is a file
-    of accounts: plain_acl.yml of 4.x, or users and acls of 5.x as JSON. ``allow`` takes "open" (another address than
-    loopback without accounts) and "admin" (requests that delete or change settings, from all clients). ``limits`` are
-    those of ``server.Limits`` by name. ``check`` is a command that decides open transactions. ``duration`` ("10m") ends
+    of accounts: plain_acl.yml of 4.x, or users and acls of 5.x as JSON. ``tls`` names the files of a certificate and
+    its key, "CERT,KEY": clients may speak TLS at the ports of name server and broker, and must with ``tls_only``.
+    ``allow`` takes "open" (another address than loopback without accounts) and "admin" (requests that delete or change
+    settings, from all clients). ``limits`` are those of ``server.Limits`` by name. ``check`` is a command that decides
+    open transactions. ``duration`` ("10m") ends
     it by itself.
     """
 
@@ -69,6 +72,8 @@ class How(TypedDict, total=False):
     slaves: str | None
     advertise: str | None
     acl: str | None
+    tls: str | None
+    tls_only: bool
     allow: str | Iterable[str] | None
     limits: Settings | None
     check: str | None
@@ -274,6 +279,7 @@ def _opened(place: Place | None, how: How) -> Iterator[tuple[Lifecycle, Served]]
         _refuse_open(*(() if how.get("acl") is not None else (names, broker)), *(() if slaves is None else (slaves,)))
     secret = secrets.token_hex(16)
     gate = Gate(how.get("acl"), secret=secret, allows_admin="admin" in allowed or bool(how.get("memory")))
+    tls = _tls(how)
     limits = _limits(how.get("limits"))
     _require_program(how.get("check"))
     sockets = listen(names, broker, slaves)
@@ -281,7 +287,7 @@ def _opened(place: Place | None, how: How) -> Iterator[tuple[Lifecycle, Served]]
         with _rooted(place, how) as (root, config):
             aside = Aside(partial(_reopened, place), how.get("state")) if how.get("read_only") and place else None
             running = Lifecycle(root, config, sockets, how.get("advertise"), gate, aside, limits)
-            running.check_command = how.get("check")
+            running.check_command, running.tls = how.get("check"), tls
             running.open()
             with running:
                 served = _served(running, None if how.get("memory") else root)
@@ -314,6 +320,18 @@ def _allowed(how: How) -> set[str]:
     if odd := sorted(found - {"open", "admin"}):
         raise UsageError(f'--allow takes open and admin, not "{odd[0]}"', hint="--allow open,admin")
     return found
+
+
+def _tls(how: How) -> Tls | None:
+    """Return how clients may speak TLS."""
+    files, is_needed = how.get("tls"), bool(how.get("tls_only"))
+    if files is None:
+        if is_needed:
+            raise UsageError("--tls-only needs --tls", hint="--tls certificate.pem,key.pem")
+        return None
+    from rmqtool.server.tls import Tls, read_certificate
+
+    return Tls(read_certificate(files), is_needed)
 
 
 def _limits(given: Settings | None) -> Limits:

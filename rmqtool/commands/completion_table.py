@@ -458,6 +458,8 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--slaves',), 'Let slaves and mirrors copy the log from this address.', 'any'),
         (('--advertise',), 'Address that clients get for the broker.', 'any'),
         (('--acl',), 'Accounts: plain_acl.yml, or users and acls as JSON.', 'file'),
+        (('--tls',), 'Take TLS connections too, with this certificate (PEM).', 'any'),
+        (('--tls-only',), 'Refuse connections without TLS.', ''),
         (('--allow',), 'open: other machines; admin: requests that delete.', 'any'),
         (('--limit',), 'Set a limit, as in connections=2000; repeatable.', 'any'),
         (('--check',), 'Decide open transactions: 0 commits, 1 rolls back.', 'any'),

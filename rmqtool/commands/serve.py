@@ -50,6 +50,11 @@ class Way:
         str | None,
         typer.Option("--acl", metavar="FILE", help="Accounts: plain_acl.yml, or users and acls as JSON."),
     ] = None
+    tls: Annotated[
+        str | None,
+        typer.Option("--tls", metavar="CERT,KEY", help="Take TLS connections too, with this certificate (PEM)."),
+    ] = None
+    tls_only: Annotated[bool, typer.Option("--tls-only", help="Refuse connections without TLS.")] = False
     allow: Annotated[
         str | None,
         typer.Option("--allow", metavar="LIST", help="open: other machines; admin: requests that delete."),

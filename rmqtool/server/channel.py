@@ -77,8 +77,7 @@ class Connection(StreamProtocol):
                         serve(self, decode_frame(data[found[0] : found[1]]))
         except FrameError as error:
             # Where the next frame begins is not known any more. upstream closes the connection and answers nothing.
-            self._server.refused(self, str(error))
-            self.close()
+            self.refuse(str(error))
         self._server.end_turn()
 
     def _serve_first(self, connection: Connection, command: RemotingCommand) -> None:
@@ -88,6 +87,15 @@ class Connection(StreamProtocol):
             self._serve = self._server.serve if is_taken else _ignore
             self._takes_rows = is_taken and _SEND_MESSAGE in self.processors
         self._serve(connection, command)
+
+    def speak_by(self, transport: asyncio.Transport) -> None:
+        """Go on over another transport, which encrypts."""
+        self._transport = transport
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection of a client that cannot be understood."""
+        self._server.refused(self, reason)
+        self.close()
 
     def pause_writing(self) -> None:
         """Read nothing more: the client does not take its answers."""

@@ -29,6 +29,7 @@ from rmqtool.repairs.substitute import Damaged, substitute
 from rmqtool.server.channel import Connection
 from rmqtool.server.server import USUAL, Limits, Observer, Server
 from rmqtool.server.sockets import Address, Sockets, bound
+from rmqtool.server.tls import Door, Tls
 from rmqtool.store.listing import beneath
 from rmqtool.store.open import Store
 
@@ -260,6 +261,8 @@ class Lifecycle:
         self._config = self._with_own(config)
         self._stack = ExitStack()
         self._listening: list[asyncio.Server] = []
+        # How clients may speak TLS, if they may.
+        self.tls: Tls | None = None
         # A shell command that decides open transactions, instead of their producers.
         self.check_command: str | None = None
 
@@ -310,7 +313,9 @@ class Lifecycle:
             (self._sockets.vip, processors.fast),
         ):
             if found is not None:
-                factory = partial(Connection, server, table)
+                factory: Callable[[], asyncio.Protocol] = partial(Connection, server, table)
+                if self.tls is not None:
+                    factory = partial(Door, partial(Connection, server, table), self.tls)
                 self._listening.append(await loop.create_server(factory, sock=found))
         if self._sockets.slaves is not None:
             self._listening.append(await loop.create_server(server.take_slaves().link, sock=self._sockets.slaves))

@@ -43,20 +43,27 @@ class Client(NamedTuple):
         """Make all journeys at the broker that a name server knows; return what the client said, in order."""
         if self.needs_topics:
             create_topics(names, [prefix + journey for journey in self.journeys])
-        command, folder = self._program(home)
-        out, errors = home / f"{prefix}.jsonl", home / f"{prefix}.errors"
-        with out.open("w") as lines, errors.open("w") as problems:
-            done = subprocess.run(
-                [*command, names, prefix, *self.journeys], cwd=folder, stdout=lines, stderr=problems, timeout=_LIMIT,
-                env=os.environ | {"HOME": str(home), "PYTHONPATH": str(folder)}, check=False,
-            )  # fmt: skip
-        assert done.returncode == 0, f"{self.name} ended with {done.returncode}: {errors.read_text()[-2000:]}"
-        return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        return run_program(self, self._program(home), names, prefix, home)
 
     def _program(self, home: Path) -> tuple[list[str], Path]:
         """Return the command that starts the program, and the directory to start it in."""
         kind, _, version = self.name.partition(" ")
         return {"java": _java, "go": _go, "cpp": _cpp, "node": _node}[kind](version, home)
+
+
+def run_program(
+    client: Client, program: tuple[list[str], Path], names: str, prefix: str, home: Path
+) -> list[dict[str, Any]]:
+    """Make a client's journeys with a program that is started in a certain way; return what it said."""
+    command, folder = program
+    out, errors = home / f"{prefix}.jsonl", home / f"{prefix}.errors"
+    with out.open("w") as lines, errors.open("w") as problems:
+        done = subprocess.run(
+            [*command, names, prefix, *client.journeys], cwd=folder, stdout=lines, stderr=problems, timeout=_LIMIT,
+            env=os.environ | {"HOME": str(home), "PYTHONPATH": str(folder)}, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, f"{client.name} ended with {done.returncode}: {errors.read_text()[-2000:]}"
+    return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
 _JAVA_JOURNEYS = (

@@ -216,6 +216,7 @@ class Sending:
         """Return the answer to a plain message that is stored."""
         topic, queue_id = ticket.queue
         counts = self._broker.counts
+        counts.put_calls[topic] += 1
         counts.puts[topic] += 1
         counts.put_bytes[topic] += ticket.size
         values = (ticket.offset_msg_id, queue_id, ticket.queue_offset)
