@@ -57,6 +57,8 @@ _COUNTED = (
 _LONGEST = 32
 # Names that an export leaves if it was killed before its commit, or is still running.
 _OURS = re.compile(r"_delta_log|[0-9a-f]{32}|part-[0-9-]+-[0-9a-f]{8}\.parquet")
+# Errors of Delta's client after which another writer was first.
+_LOST = re.compile(r"concurrent|already exists|conflict", re.IGNORECASE)
 _READERS = 16
 _NEW_NAME = "export to another directory (--to)"
 
@@ -153,11 +155,14 @@ class DeltaTarget:
             custom_metadata={"rmqtool": manifest.written_by, "rmqtool.export": str(manifest.number)},
             app_transactions=transactions,
         )
+        # From here on the commit may arrive, even if this process is interrupted before it learns that it did.
+        self._token = ""
         try:
             self._write(actions, self._schema(manifest), about)
         except Exception as error:
-            raise self._not_committed(error, manifest, placed) from error
-        self._token = ""
+            arrived = self._has_arrived(placed)
+            if not arrived:
+                raise self._not_committed(error, name, placed, is_known=arrived is not None) from error
         if not self._far:
             log = os.path.join(self.directory, _LOG)
             for path in (*(os.path.join(log, one) for one in os.listdir(log)), log, self.directory):
@@ -182,26 +187,36 @@ class DeltaTarget:
         mode = "overwrite" if self.mode is Mode.OVERWRITE else "append"
         self._table.create_write_transaction(actions, mode, schema, columns, commit_properties=about)
 
-    def _not_committed(self, error: Exception, manifest: Manifest, placed: Sequence[str]) -> Exception:
+    def _has_arrived(self, placed: Sequence[str]) -> bool | None:
+        """Return whether the table has the files of a commit that was answered with an error; None if unknown."""
+        if not placed:
+            return None
+        try:
+            table = self._open()
+            files = table.file_uris() if table is not None else []
+        except Exception:
+            return None
+        return any(one.endswith(f"/{placed[0]}") for one in files)
+
+    def _not_committed(self, error: Exception, name: str, placed: Sequence[str], *, is_known: bool) -> Exception:
         """Return the error for a commit that failed. Files are removed only if it certainly did not happen."""
         text = str(error)
-        lost = "transaction" in text.lower() or "already exists" in text.lower() or "conflict" in text.lower()
-        if lost:
-            self._remove(placed, manifest)
+        if _LOST.search(text):
+            if is_known:
+                self._remove(placed, name)
             return StoreInUse(
                 f"another export to {self.directory} was committed meanwhile; nothing was written",
                 file=self.directory,
                 hint="run it again: with --since-last it goes on from there",
             )
-        self._token = ""  # the files stay: the commit may have arrived although its answer did not
+        # The files stay: the commit may have arrived although its answer did not.
         return WriteFailed(
             f"the commit to {self.directory} failed ({reason_of(text)}), and it is not known whether it arrived",
             file=self.directory,
             hint="look at the table; then run it again with --since-last, which adds only what it does not have",
         )
 
-    def _remove(self, placed: Sequence[str], manifest: Manifest) -> None:
-        name = f"{manifest.number:06}-{self._token[:8]}"
+    def _remove(self, placed: Sequence[str], name: str) -> None:
         beside = (f"{self.directory}_manifest/{name}.json", f"{self.directory}_damage/part-{name}.parquet")
         for path in (*(f"{self.directory}/{one}" for one in placed), *beside):
             with suppress(OSError):

@@ -160,6 +160,41 @@ def test_on_object_storage_with_a_second_exporter(
     assert len(storage.names("table_manifest")) == 1
 
 
+@pytest.mark.parametrize("said", ["Concurrent transaction failed", "no answer"])
+def test_a_commit_whose_answer_was_lost_is_a_commit(
+    said: str, store: Unpacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request arrived and its answer did not; the one that repeated it met its own commit."""
+    from rmqtool.exports.delta import DeltaTarget
+
+    write = DeltaTarget._write
+
+    def write_twice(self: DeltaTarget, *told: object) -> None:
+        write(self, *told)  # type: ignore[arg-type]
+        raise OSError(f"Failed to commit transaction: {said}")
+
+    monkeypatch.setattr(DeltaTarget, "_write", write_twice)
+    assert export(store("49-lmq"), tmp_path / "t", "--since-last") == Exit.DONE
+    assert rows_of(DeltaTable(tmp_path / "t")).num_rows == 200
+
+
+def test_files_of_a_commit_that_may_have_arrived_stay(
+    storage: ObjectStorage, store: Unpacker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C is raised when Delta's client returns: then the table has the files."""
+    from rmqtool.exports.delta import DeltaTarget
+
+    write, to = DeltaTarget._write, "s3://stores/interrupted"
+
+    def write_and_stop(self: DeltaTarget, *told: object) -> None:
+        write(self, *told)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DeltaTarget, "_write", write_and_stop)
+    assert export(store("49-lmq"), to, "--since-last") == Exit.INTERRUPTED
+    assert rows_of(DeltaTable(to, storage_options=storage.options)).num_rows == 200
+
+
 def test_what_the_guide_shows(store: Unpacker, tmp_path: Path) -> None:
     guide = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
     part = guide[guide.index("### A Delta table") : guide.index("## Read with DuckDB")]
