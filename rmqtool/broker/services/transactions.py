@@ -465,8 +465,8 @@ class TransactionCheck:
         answer = producer(again)
         group = again.properties.get(PGROUP, "")
         place = ticket.physical_offset, ticket.queue_offset
-        self._transactions.end(EndRequest(group, *place, answer, from_check=True))
-        return answer
+        ended = self._transactions.end(EndRequest(group, *place, answer, from_check=True))
+        return answer if ended.status is EndStatus.SUCCESS else TransactionState.UNKNOWN
 
     def _discard(self, half: Message, times: int) -> PutTicket:
         self._topics.ensure(CHECK_MAX_TIME_TOPIC, 1, PERM_READ | PERM_WRITE)

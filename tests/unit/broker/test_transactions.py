@@ -198,6 +198,16 @@ def test_young_half_messages_wait(version: Version) -> None:
     assert told(served.later(5_999)) == [("checked", 1)]
 
 
+def test_a_decision_that_could_not_be_stored_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(Version.V5_3)
+    prepare(served)
+    served.services.check.producer = lambda _half: COMMIT
+    monkeypatch.setattr(type(served.services.transactions), "commit", lambda _self, _half: None)
+    (checked,) = [one for one in served.later(30_000) if one.event == "checked"]
+    assert "answer" not in checked.about
+    assert served.records("T") == []
+
+
 def test_a_producer_may_ask_for_time() -> None:
     served = Served()
     half = prepare(served, CHECK_IMMUNITY_TIME_IN_SECONDS="100")
