@@ -205,8 +205,8 @@ class CommitLog:
     def place(self, size: int) -> int:
         """Return the place of a record of ``size`` bytes; roll to the next segment if it does not fit into this one.
 
-        After it there is always space for a blank record. Raises NoSpace, with nothing changed, if a segment cannot be
-        made. But if that error is ``taken_back``, records that waited for ``commit`` are not in the log any more.
+        After it there is always space for a blank record. Raises NoSpace, with nothing changed, if there is no room for
+        a segment; if that error is ``taken_back``, records that waited for ``commit`` are gone.
         """
         if self.wrote_offset + size > self.last_end:
             self.prepare_next()
@@ -656,8 +656,7 @@ class Writer:
                 position = log.place(size)
         except NoSpace as error:
             if error is log.taken_back:
-                # Tickets before this one are not in the log either.
-                raise
+                raise  # tickets before this one are not in the log either
             # Nothing was written for this ticket, so the store continues: retention may free space.
             ticket.refuse(PutStatus.CREATE_MAPPED_FILE_FAILED)
             return
