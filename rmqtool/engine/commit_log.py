@@ -430,7 +430,7 @@ class Writer:
         # (OS_PAGE_CACHE_BUSY).
         self.busy_since: int | None = None
         # Called after each write; the writer's lock may be held.
-        self.on_written: Callable[[], None] = _do_nothing
+        self.on_written: Callable[[], None] = lambda: None
         self._log = log
         self._offsets = offsets
         self._health = health
@@ -697,7 +697,3 @@ class Writer:
         ticket.store_timestamp = store_timestamp
         ticket.size = len(data)
         return data
-
-
-def _do_nothing() -> None:
-    """The callback of a writer that no other part listens to."""

@@ -278,7 +278,7 @@ class Flusher:
         self, log: CommitLog, writer: Writer, checkpoint: Checkpoint, health: Health, clock: Clock, config: StoreConfig
     ) -> None:
         # Called after each sync that succeeded.
-        self.on_flushed: Callable[[], None] = _do_nothing
+        self.on_flushed: Callable[[], None] = lambda: None
         self._log = log
         self._writer = writer
         self._checkpoint = checkpoint
@@ -401,7 +401,3 @@ class Flusher:
                     self._writer.commit()
                 except WriteFailed as error:
                     self._health.poison(error)
-
-
-def _do_nothing() -> None:
-    """The callback of a flusher that no other part listens to."""
