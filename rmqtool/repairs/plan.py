@@ -55,7 +55,7 @@ from rmqtool.repairs.steps import (
     transfer,
 )
 from rmqtool.store.listing import StoreListing
-from rmqtool.store.open import Store
+from rmqtool.store.open import Root, Store
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 from rmqtool.upstream.settings import assumed_settings, with_found_settings
 
@@ -469,7 +469,8 @@ class _Planner:
         store = self.areas.store
         cut = self.request.damaged is Damaged.TRUNCATE
         try:
-            queues = queue_files_of(store) if store.has_file_queues else []
+            is_readable = store.has_file_queues and isinstance(store.filesystem, Root)
+            queues = queue_files_of(store) if is_readable else []
             count = count_messages(queues, [(span.start, AFTER if cut else span.end) for span in spans])
         except ReadFailed:
             return ""
