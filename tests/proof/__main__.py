@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.proof import crashes, cuts, faults, kills, mutants, recorded, sectors
+from tests.proof import crashes, cuts, faults, kills, mutants, recorded, sectors, served
 from tests.proof.campaign import Campaign
 from tests.proof.canaries import CANARIES, hunt
 from tests.proof.ledger import ROOT, Ledger
@@ -30,6 +30,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     sectors.CAMPAIGN,
     mutants.CAMPAIGN,
     cuts.CAMPAIGN,
+    served.CAMPAIGN,
 )
 LEDGER = ROOT / ".proof" / "ledger.json"
 # Long enough that starting a campaign's stores does not count, short enough that all have had their turn soon.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.guards.test_untouched import WRITERS
-from tests.proof import crashes, cuts, faults, forked, kills, mutants, reader, recorded, sectors, syncs
+from tests.proof import crashes, cuts, faults, forked, kills, mutants, reader, recorded, sectors, served, syncs
 from tests.proof.campaign import Campaign, Outcome
 from tests.proof.canaries import CANARIES, Canary, hunt
 from tests.proof.crash_lives import LIVES, Life, Services
@@ -64,6 +64,13 @@ def test_some_power_cuts_of_real_file_systems() -> None:
     tried = [cuts.run(seed) for seed in range(40)]
     assert [failure for one in tried for failure in one.failures] == []
     assert sum(one.states for one in tried) == 40
+
+
+@pytest.mark.slow
+def test_some_kills_of_serve() -> None:
+    tried = [served.run(seed) for seed in range(5)]
+    assert [failure for one in tried for failure in one.failures] == []
+    assert sum(one.states for one in tried) == 5 * served.KILLS
 
 
 @pytest.mark.slow
