@@ -120,6 +120,7 @@ def is_own_group(group: str) -> bool:
 QUEUE_OFFSETS = Table(LONG, 64, JavaType.INT)
 OFFSET_TABLE = Table(QUEUE_OFFSETS, 1024)
 GROUP_TOPIC_MAP = Table(Sequence(STRING, Kind.SET), 128, concurrent=False)
+# Initial bins of the set of topics of a group, which decide their order.
 GROUP_TOPIC_SET_BINS = 8
 
 CONSUMER_OFFSETS = Bean(

@@ -121,6 +121,7 @@ class FastjsonError(ValueError):
 MAX_DEPTH = 100
 MAX_DIGITS = 400
 
+# Between tokens both libraries skip blanks and comments, and also NUL and 0x1A, which no broker writes.
 _BETWEEN_TOKENS = frozenset(" \t\n\r\f\x08\0\x1a/")
 _BLANK = re.compile(r"[ \t\n\r\f\x08]*")
 _NOTHING = re.compile(r"[\0\x1a]*")

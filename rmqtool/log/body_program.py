@@ -9,6 +9,7 @@ from typing import Self
 
 from rmqtool.errors import UsageError
 
+# The value of ``--decode`` that names a program, and an answer that says that it could not decode the body.
 PREFIX = "cmd:"
 _FAILED = "ERROR"
 
