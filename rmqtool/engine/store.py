@@ -47,7 +47,7 @@ _WINDOW = 512
 _SLAB, _LEAST_FOR_SLAB, _LEAST_TO_LOAD = 8192, 128, 4096
 # Puts continue while the queues cannot be written, until the undispatched log has this many bytes.
 _MOST_BEHIND = 64 << 20
-# A longer hold of the writer (ms) is a clock that jumped. As upstream.
+# If the writer seems busy for longer than this (ms), the clock has jumped, and puts are taken. As upstream.
 _LONGEST_BUSY = 10_000_000
 # Seconds between two rounds of upkeep.
 _SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1

@@ -189,7 +189,7 @@ def encode_config_json(text: str) -> bytes:
 
 
 def decode_config_json(value: bytes) -> str | Flaw:
-    """Return the JSON text of a topic or group."""
+    """Return the JSON text of a topic or group: what follows the byte for the serialization, which must be 1."""
     return decode_text(value[1:]) if value[:1] == _JSON else _flaw("configuration value", value)
 
 
