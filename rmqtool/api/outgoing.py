@@ -36,6 +36,10 @@ def message_of(
     **rest: Any,
 ) -> NewMessage:
     """Return a message of its parts; see ``Producer.send``. Raises TypeError for a part that does not exist."""
+    if not rest and properties is None and type(body) in (bytes, str) and type(topic) is str and topic:
+        plain = _plain(topic, body, tags, keys)
+        if plain is not None:
+            return plain
     from rmqtool.broker.producer.lines import message_of as message_from
     from rmqtool.formats.property_names import TIMER_DELAY_MS
 
@@ -59,6 +63,22 @@ def message_of(
             "flag": rest.get("flag"),
         }
     )
+
+
+def _plain(topic: str, body: bytes | str, tags: object, keys: object) -> NewMessage | None:
+    """Return a message of the most frequent kind at once, None where its parts must be looked at."""
+    from rmqtool.engine.message import NewMessage
+    from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+    from rmqtool.formats.property_names import KEYS, TAGS
+
+    properties = {}
+    for name, text in ((TAGS, tags), (KEYS, keys)):
+        if text is None:
+            continue
+        if not isinstance(text, str) or NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+            return None
+        properties[name] = text
+    return NewMessage(topic, body.encode() if isinstance(body, str) else body, -1, properties)
 
 
 class Reply(TypedDict):

@@ -210,6 +210,11 @@ class Connection(asyncio.Protocol):
         """Whether nothing was read or written for too long, and no request waits."""
         return not self._pending and self._loop.time() - self.used > self._manners.idle
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether requests are in JSON and without a signature, so that their frames may be made beforehand."""
+        return self._manners.credentials is None and self._manners.serialize_type is SerializeType.JSON
+
     def ask(
         self, code: int, fields: Mapping[str, str] | None, body: bytes, done: Done, *, timeout: float | None = None
     ) -> None:

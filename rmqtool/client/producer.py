@@ -24,6 +24,7 @@ from rmqtool.broker.producer.client import (
     RoundRobin,
     UniqKeys,
     check_batch,
+    check_body,
     check_message,
     is_retried,
     queue_by_key,
@@ -45,6 +46,7 @@ from rmqtool.formats.property_names import MSG_TYPE, SHARDING_KEY, UNIQ_KEY, WAI
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import AUTO_CREATE_TOPIC
 from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.frames import RequestTemplate
 from rmqtool.remoting.requests.messages import SendMessage, SendMessageAnswer
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
@@ -155,6 +157,7 @@ class _Send:
 
 _short = {name: field.short for name, field in SendMessage.fields.items() if field.short}
 _SYS_FLAG, _BORN, _FLAG, _PROPERTIES = (_short[name] for name in ("sys_flag", "born_timestamp", "flag", "properties"))
+_NUMBERS: Final = (_SYS_FLAG, _BORN, _FLAG)
 
 
 class Producer:
@@ -172,6 +175,9 @@ class Producer:
             LeastLatency(start, _RULES, self._clock) if self.settings.latency_aware else RoundRobin(start)
         )
         self._headers: dict[tuple[MessageQueue, int], dict[str, str]] = {}
+        self._templates: dict[tuple[MessageQueue, int], RequestTemplate] = {}
+        # The topics whose names were checked.
+        self._named: set[str] = set()
         # The topics, and queues wanted of them, for which there was a place once.
         self._placed: set[tuple[str, int]] = set()
         self._under_way: set[_Send] = set()
@@ -234,10 +240,13 @@ class Producer:
     # Before the first try.
 
     def _check(self, message: NewMessage) -> None:
-        outgoing = Outgoing(message.topic, message.body or b"")
-        refusal = check_message(outgoing, _RULES)
+        if message.topic in self._named:
+            refusal = check_body(message.body, MAX_MESSAGE_SIZE)
+        else:
+            refusal = check_message(Outgoing(message.topic, message.body or b""), _RULES)
         if refusal is not None:
             raise UsageError(refusal, hint="rmqtool man produce")
+        self._named.add(message.topic)
 
     def _properties(self, message: NewMessage) -> tuple[Mapping[str, str], str]:
         given = message.property_map()
@@ -322,7 +331,22 @@ class Producer:
         def done(outcome: Outcome) -> None:
             self._end(send, queue, outcome)
 
-        connection.ask(send.code, self._header(send, queue), send.body, done, timeout=left)
+        if connection.is_plain and (frame := self._frame(send, queue, opaque := connection.next_opaque())) is not None:
+            connection.ask_frame(send.code, frame, opaque, done, timeout=left)
+        else:
+            connection.ask(send.code, self._header(send, queue), send.body, done, timeout=left)
+
+    def _frame(self, send: _Send, queue: MessageQueue, opaque: int) -> bytes | None:
+        """Return the frame of a send, None for one that does not fit: the usual way says so."""
+        template = self._templates.get((queue, send.code))
+        if template is None:
+            header = self._header(send, queue)
+            template = self._templates[queue, send.code] = RequestTemplate(send.code, header, _NUMBERS, _PROPERTIES)
+        sys_flag, born, flag, properties = send.fields.values()
+        try:
+            return template.encode(opaque, (sys_flag, born, flag), properties, send.body)
+        except ValueError:
+            return None
 
     def _place(self, send: _Send, route: Route) -> tuple[MessageQueue, str]:
         """Return the queue that a message goes to, and the address of its broker."""
@@ -422,6 +446,9 @@ class Producer:
     def _succeed(self, send: _Send, queue: MessageQueue, status: PutStatus, command: RemotingCommand) -> None:
         if send.future.done():
             return
+        if send.code == _SEND and (plain := _plain_result(send, queue, status, command.ext)) is not None:
+            send.future.set_result(plain)
+            return
         found = SendMessageAnswer.decode_answer(command.ext)
         ids = (found.msg_id or "").split(",")
         results = [
@@ -445,6 +472,25 @@ class Producer:
             send.future.set_exception(send.unknown or error)
 
 
+def _plain_result(send: _Send, queue: MessageQueue, status: PutStatus, ext: Mapping[str, str]) -> SendResult | None:
+    """Return the result of a single message at once, None for an answer that must be looked at."""
+    queue_id, offset, msg_id = ext.get("queueId", ""), ext.get("queueOffset", ""), ext.get("msgId")
+    if msg_id is None or not (queue_id.isdecimal() and offset.isdecimal()) or len(offset) > _DIGITS:
+        return None
+    return SendResult(
+        status.value,
+        send.keys[0],
+        msg_id,
+        queue.topic,
+        queue.broker_name,
+        int(queue_id),
+        int(offset),
+        ext.get("transactionId"),
+    )
+
+
+# Of a long; a text with more is read by the usual way, which refuses what no number has.
+_DIGITS: Final = 18
 _CODES: Final = frozenset(int(code) for code in ResponseCode)
 
 

@@ -22,20 +22,24 @@ import struct
 from io import BytesIO
 
 from rmqtool import kernel
+from rmqtool.formats.java import encode_text
 from rmqtool.remoting import limits
 from rmqtool.remoting.binary_header import decode_binary_header, encode_binary_header
-from rmqtool.remoting.command import FrameError, RemotingCommand, SerializeType
+from rmqtool.remoting.command import OWN_VERSION, FrameError, Language, RemotingCommand, SerializeType
 from rmqtool.remoting.json_header import (
     decode_json_header,
     encode_json_header,
     header_in_python,
     header_text,
+    quote,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Final
+
+_HOLE: Final = "\x00hole\x00"
 
 # A plain request to store a message: where its frame begins and ends in what was fed, its number, the topic and queue,
 # the time and flag of its sender, its properties, and the body.
@@ -63,6 +67,28 @@ def join_frame(header: bytes, body: bytes, serialize_type: SerializeType) -> byt
     if length + _LENGTH_BYTES > limits.FRAME_BYTES or len(header) > limits.HEADER_BYTES:
         raise ValueError(f"a frame of {length + _LENGTH_BYTES} bytes, its header {len(header)}: beyond the limits")
     return b"".join((HEAD.pack(length, serialize_type << _TYPE_SHIFT | len(header)), header, body))
+
+
+class RequestTemplate:
+    """A request that is sent again and again: the fields that do not differ are encoded once, in JSON.
+
+    ``numbers`` are fields whose values are digits, ``text`` is one of any text.
+    """
+
+    def __init__(self, code: int, fields: Mapping[str, str], numbers: tuple[str, ...], text: str) -> None:
+        # The text comes last, so that its place does not depend on the request.
+        named = {name: value for name, value in fields.items() if name not in (*numbers, text)}
+        holes = dict.fromkeys((*numbers, text), _HOLE)
+        command = RemotingCommand(code, {**named, **holes}, language=Language.PYTHON, version=OWN_VERSION)
+        header, hole = encode_json_header(command).decode().replace("%", "%%"), quote(_HOLE)
+        for _ in numbers:
+            header = header.replace(hole, '"%s"', 1)
+        self._header = header.replace(hole, "%s", 1).replace('"opaque":0', '"opaque":%d', 1)
+
+    def encode(self, opaque: int, numbers: tuple[str, ...], text: str, body: bytes) -> bytes:
+        """Return the frame of a request. Raises ValueError where it does not fit into one."""
+        header = self._header % (*numbers, quote(text), opaque)
+        return join_frame(header.encode() if header.isascii() else encode_text(header), body, SerializeType.JSON)
 
 
 def decode_frame(data: bytes) -> RemotingCommand:

@@ -101,6 +101,8 @@ def test_a_copy_that_was_interrupted_continues_with_each_message_once(
             raise ZeroDivisionError
         return found
 
+    # Messages of one millisecond would go together.
+    monkeypatch.setattr("rmqtool.client.replay._BATCH", 1)
     monkeypatch.setattr("rmqtool.client.replay.Producer.send", dying)
     with pytest.raises(ZeroDivisionError):
         rmqtool.copy("copied", other)
@@ -131,6 +133,8 @@ def test_an_answer_that_is_lost_on_the_way_doubles_nothing(
             raise AnswerLost("no answer")
         return found
 
+    # Messages of one millisecond would go together.
+    monkeypatch.setattr("rmqtool.client.replay._BATCH", 1)
     monkeypatch.setattr("rmqtool.client.replay.Producer.send", losing)
     monkeypatch.setattr("rmqtool.client.replay._PAUSE", 0.01)
     rmqtool.copy("copied", other)
