@@ -42,7 +42,7 @@ from rmqtool.store.segments import Segment
 
 
 class LogKind(StrEnum):
-    """What the records of a file are in: a commit log, entries of DLedger, or a compaction log."""
+    """The container of the records: a commit log, entries of DLedger, or a compaction log."""
 
     COMMIT_LOG = "commit log"
     DLEDGER = "DLedger data"
