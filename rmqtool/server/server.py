@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rmqtool.broker.accounts import DANGEROUS, Gate
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors.by_code import POPS, PULLS, SENDS, Outcome, Processors
+from rmqtool.broker.processors.by_code import POPS, PULLS, REPLIES, SENDS, Outcome, Processors
 from rmqtool.broker.processors.end_transaction import check_request
 from rmqtool.broker.processors.pull_message import Pulling, Waiting
 from rmqtool.broker.processors.replies import Forwarded, PlainRow, Putting, TakenRow
@@ -25,7 +25,7 @@ from rmqtool.engine.message import PutStatus, QueueKey
 from rmqtool.errors import RmqtoolError
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.response_codes import ResponseCode
-from rmqtool.remoting.answers import UNREADABLE, UNSUPPORTED, answer, refuse, unreadable
+from rmqtool.remoting.answers import OVERLOADED, UNREADABLE, UNSUPPORTED, answer, refuse, unreadable
 from rmqtool.remoting.command import ANSWER, ONEWAY, RemotingCommand
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.requests.clients import NotifyConsumerIdsChanged
@@ -50,6 +50,7 @@ _HOT: Final = frozenset({*SENDS, *PULLS, *POPS, 14, 15, 34, 38})
 
 
 _POPS: Final = frozenset(POPS)
+_PUTS: Final = frozenset({*SENDS, *REPLIES})
 _ROWS: Final = dict(REQUESTS)
 _LOOPBACK_6: Final = bytes(15) + b"\1"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
@@ -73,6 +74,8 @@ class Limits(NamedTuple):
     # Pulls that wait, in all and on one connection.
     held: int = _MOST_HELD
     held_each: int = 4096
+    # Messages that wait for the disk or for slaves. upstream: sendThreadPoolQueueCapacity
+    in_flight: int = 10_000
 
 
 USUAL: Final = Limits()
@@ -219,6 +222,8 @@ class Server:
         # The slaves that copy the log, if there may be any, and the messages that wait for them.
         self.slaves: Slaves | None = None
         self._unreplicated: list[_Put] = []
+        # Whether so many messages wait for the disk or for slaves that further ones are refused.
+        self._is_overloaded = False
         self._is_flushing = self._is_dispatch_due = False
         # When messages were dispatched last.
         self._dispatched = 0.0
@@ -329,6 +334,9 @@ class Server:
         if self.is_ending and command.version > _STAYS:
             connection.answer(command, answer(command, _GO_AWAY, "the broker is shutting down"))
             return
+        if self._is_overloaded and command.code in _PUTS:
+            connection.answer(command, refuse(command, OVERLOADED, self.broker.version))
+            return
         if self._is_dispatch_due or self._puts or self._rows:
             self._dispatch_before(command.code)
         try:
@@ -371,7 +379,7 @@ class Server:
 
     def serve_row(self, connection: Connection, row: PlainRow) -> bool:
         """Take a plain message, as ``serve`` does; return False if its request needs a closer look."""
-        if self.is_gated or self.is_ending:
+        if self.is_gated or self.is_ending or self._is_overloaded:
             return False
         taken = self.processors.sending.take_row(row, connection.host)
         if taken is None:
@@ -450,6 +458,7 @@ class Server:
         self._save_tables()
         if self.slaves is not None:
             self.slaves.send()
+        self._is_overloaded = len(self._unflushed) + len(self._unreplicated) >= self.limits.in_flight
         if self._writing:
             writing, self._writing = self._writing, []
             for connection in writing:

@@ -37,10 +37,15 @@ def read_certificate(text: str) -> ssl.SSLContext:
         # A key with a password would ask for it on the terminal.
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
-        hint = "both are PEM, and the key is without a password"
-        raise UsageError(f"{certificate} and {key} are not a certificate and its key", hint=hint) from error
+        raise UsageError(
+            f"{certificate} and {key} are not a certificate and its key",
+            hint="both must be PEM, and the key without a password",
+        ) from error
     except OSError as error:
-        raise ReadFailed(f"cannot read {certificate} or {key}: {error.strerror}") from error
+        raise ReadFailed(
+            f"cannot read {certificate} or {key}: {error.strerror}",
+            hint="name the certificate, then its key: --tls certificate.pem,key.pem",
+        ) from error
     return context
 
 

@@ -216,3 +216,21 @@ def test_after_a_failed_write_the_status_is_7_at_the_end(root: Path, tmp_path: P
         assert server.stop() == Exit.WRITE_FAILED
     finally:
         server.kill()
+
+
+def test_more_messages_than_may_wait_for_the_disk_are_refused_at_once(root: Path, stalls: dict[str, Stall]) -> None:
+    stall = stalls["fdatasync"]
+    store = rmqtool.Store(root, conf={"flushDiskType": "SYNC_FLUSH"})
+    with rmqtool.serve(store, limits={"in_flight": 2}) as server, WireClient(server.broker) as client:
+        assert client.ask(310, send_fields("Busy"), b"first").code == 0
+        with WireClient(server.broker) as one, WireClient(server.broker) as two:
+            with stall.on():
+                waiting = [(who, who.send(310, send_fields("Busy"), b"waits")) for who in (one, two)]
+                # When the next request of a connection is answered, the message before it waits.
+                assert [who.ask(30, {"topic": "Busy", "queueId": 0}).code for who in (one, two)] == [0, 0]
+                refused = client.ask(310, send_fields("Busy"), b"more")
+                assert refused.code == ResponseCode.SYSTEM_BUSY
+                assert refused.remark == "[OVERLOAD]system busy, start flow control for a while"
+                assert client.ask(30, {"topic": "Busy", "queueId": 0}).code == 0
+            assert [who.answer_to(number).code for who, number in waiting] == [0, 0]
+        assert client.ask(310, send_fields("Busy"), b"after").code == 0

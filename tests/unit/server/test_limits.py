@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
@@ -18,6 +19,15 @@ def is_closed(silent: socket.socket) -> bool:
         return silent.recv(1) == b""
     except ConnectionResetError:
         return True
+
+
+def is_reset(client: WireClient) -> bool:
+    """Return whether the server has closed the connection of a client that goes on asking."""
+    try:
+        client.send(30, {"topic": "T", "queueId": 0})
+    except ConnectionError:
+        return True
+    return False
 
 
 def silent(address: str) -> socket.socket:
@@ -65,3 +75,19 @@ def test_a_pull_too_many_is_answered_at_once() -> None:
 def test_a_limit_must_be_known(limits: dict[str, int]) -> None:
     with pytest.raises(UsageError), served(limits=limits):
         pass
+
+
+def test_a_client_that_does_not_read_its_answers_loses_its_connection() -> None:
+    body = bytes(1 << 20)
+    with served(limits={"unread": 1 << 20, "patience": 1}) as broker, WireClient(broker.broker) as client:
+        assert client.ask(310, send_fields("T"), body).code == 0
+        client.ask(30, {"topic": "T", "queueId": 0})
+        with WireClient(broker.broker) as slow:
+            for _ in range(64):
+                slow.send(11, pull_fields("T"))
+            # Others are served meanwhile.
+            assert client.ask(11, pull_fields("T")).code == 0
+            deadline = time.monotonic() + 20
+            while not is_reset(slow):
+                assert time.monotonic() < deadline
+                assert client.ask(30, {"topic": "T", "queueId": 0}).code == 0
