@@ -596,19 +596,8 @@ class Writer:
             queue_id = message.queue_id
             queue = (message.topic, queue_id)
             queue_offset = table.get(queue, 0)
-            record = self._plain_record(
-                kind,
-                message.properties,
-                uniq_key,
-                message.body,
-                message.flag,
-                queue_id,
-                queue_offset,
-                position,
-                now if born is None else born,
-                stored_at,
-                None,
-            )
+            numbers = (message.flag, queue_id, queue_offset, position, now if born is None else born, stored_at)
+            record = self._plain_record(kind, message.properties, uniq_key, message.body, *numbers, None)
             if record is None or position + len(record) > log.last_end:
                 return None
             self.busy_since = stored_at
