@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -26,10 +25,9 @@ from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.hosts import format_address, parse_address
 from rmqtool.formats.paths import ABORT
 from rmqtool.repairs.substitute import Damaged, substitute
-from rmqtool.server.channel import Connection
 from rmqtool.server.server import USUAL, Limits, Observer, Server
 from rmqtool.server.sockets import Address, Sockets, bound
-from rmqtool.server.tls import Door, Tls
+from rmqtool.server.tls import Tls, connections
 from rmqtool.store.listing import beneath
 from rmqtool.store.open import Store
 
@@ -313,10 +311,8 @@ class Lifecycle:
             (self._sockets.vip, processors.fast),
         ):
             if found is not None:
-                factory: Callable[[], asyncio.Protocol] = partial(Connection, server, table)
-                if self.tls is not None:
-                    factory = partial(Door, partial(Connection, server, table), self.tls)
-                self._listening.append(await loop.create_server(factory, sock=found))
+                make = connections(server, table, self.tls)
+                self._listening.append(await loop.create_server(make, sock=found))
         if self._sockets.slaves is not None:
             self._listening.append(await loop.create_server(server.take_slaves().link, sock=self._sockets.slaves))
         self._clockwork.start()

@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio import Protocol as StreamProtocol
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.server.channel import Connection
+
+if TYPE_CHECKING:
+    from rmqtool.broker.processors.by_code import Processor
+    from rmqtool.server.server import Server
 
 _HANDSHAKE: Final = 0x16
 _AT_ONCE: Final = 1 << 16
@@ -166,3 +171,9 @@ class Door(StreamProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass on that the client is gone."""
         self._connection.connection_lost(exc)
+
+
+def connections(server: Server, processors: Mapping[int, Processor], tls: Tls | None) -> Callable[[], asyncio.Protocol]:
+    """Return what makes the connections of a port: plain ones, or with ``tls`` such that may be either."""
+    plain = partial(Connection, server, processors)
+    return plain if tls is None else partial(Door, plain, tls)

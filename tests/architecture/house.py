@@ -177,7 +177,6 @@ CALLED_LATER: dict[str, str] = {
     "engine.flush:GroupCommit": "the wait of many producers for one flush, which serve's connections share",
     "engine.reader:StoreView": "a store that serve --read-only answers from",
     "engine.reader:open_queues": "the queues of such a store, opened for reading",
-    "engine.store:MessageStore.clean_at_any_hour": "deleteExpiredCommitLog of mqadmin, which serve answers",
     "formats.layouts:Tiered": "the layouts of tiered storage, which dump will read",
     "formats.topics:split_namespace": "a server of clients with a namespace tells it from the name",
     "replica.chunks:Answer": "a master answers the handshake of a slave",

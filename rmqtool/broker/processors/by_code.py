@@ -12,8 +12,8 @@ from rmqtool.broker.processors import (
     broker_status,
     client_groups,
     end_transaction,
-    housekeeping,
     name_server,
+    operations,
     queries,
 )
 from rmqtool.broker.processors.assignments import Assignments
@@ -84,7 +84,7 @@ class Processors:
             **_by_code(broker, _OF_BROKER.items()),
             **_by_code(broker, broker_status.ANSWERS.items()),
             **_by_code(broker, queries.ANSWERS.items()),
-            **_by_code(broker, housekeeping.ANSWERS.items()),
+            **_by_code(broker, operations.ANSWERS.items()),
             **dict.fromkeys(SENDS, sending.send),
             **dict.fromkeys(REPLIES, sending.reply),
             **since_5,
