@@ -41,6 +41,8 @@ PULL: Final = 11
 COMMITS, WAITS, HAS_SUBSCRIPTION = 1, 2, 4
 # Asked for at most; a broker with default settings gives 32 messages, or 256 KiB.
 _COUNT, _BYTES = 1024, 4 << 20
+# Of each queue at first: the first message is wanted soon, and perhaps no other.
+_FIRST: Final = 32
 # In seconds: for an answer that the broker does not hold back; added to the time that it does; until a queue that is
 # not answered for is given up; between two tries.
 _TIMEOUT, _MARGIN, PATIENCE, _PAUSE = 10.0, 10.0, 10.0, 0.2
@@ -110,7 +112,7 @@ class _Queue:
         self.fields: dict[str, str] = {}
         self.address = ""
         self.ahead = 0
-        self.is_waiting = False
+        self.begun = self.is_waiting = False
         self.good_at = now
 
 
@@ -198,7 +200,8 @@ class Fetch:
             return
         if not one.fields:
             one.fields = self._fields(one.queue)
-        count = _COUNT if one.end is None else min(_COUNT, one.end - one.offset)
+        most = _COUNT if one.begun else _FIRST
+        count = most if one.end is None else min(most, one.end - one.offset)
         fields = {**one.fields, "queueOffset": str(one.offset), "maxMsgNums": str(count)}
 
         def done(outcome: Outcome) -> None:
@@ -276,7 +279,7 @@ class Fetch:
         return True
 
     def _keep(self, one: _Queue, chunk: Chunk) -> None:
-        one.offset = chunk.end
+        one.offset, one.begun = chunk.end, True
         one.ahead += len(chunk.body)
         self._chunks.append(chunk)
         self._news.set()

@@ -16,6 +16,7 @@ import pytest
 import rmqtool
 from rmqtool.cli import main
 from rmqtool.remoting.command import RemotingCommand
+from tests.support.builders import record
 from tests.support.schemas import validate
 from tests.support.scripted_cluster import StorePeer, in_thread, played
 from tests.support.scripted_peer import ScriptedPeer, reply, routes_to, stored_at
@@ -369,3 +370,17 @@ def test_mistakes_of_a_newcomer_are_sentences(broker: ScriptedPeer) -> None:
             cluster.produce("T", b"")
         with pytest.raises(rmqtool.RmqtoolError, match="there is no topic Nope"):
             cluster.produce("Nope", b"x")
+
+
+def test_the_first_pull_of_a_queue_asks_for_few_messages(run: Run) -> None:
+    """Someone who wants one message should not wait for a thousand of each queue."""
+    peer, place = StorePeer(None), 0
+    for number in range(100):
+        made = record(b"x", b"T", b"", queue_id=0, queue_offset=number, physical_offset=place, sys_flag=0)
+        peer.queues["T", 0][number] = peer.by_place[place] = made
+        place += len(made)
+    with in_thread(peer):
+        assert run("cat", f"rocketmq://{peer.address}", "-t", "T", "--count")[:2] == (0, "100\n")
+    asked = [int(one.ext["maxMsgNums"]) for one in peer.requests if one.code == 11]
+    # The peer gives seven at most.
+    assert asked[:2] == [32, 93]
