@@ -362,6 +362,61 @@ class Recoveries(Puts):
         self.is_closed = True
 
 
+class OddFiles(Puts):
+    """Segments and queue files with wrong names and sizes, and strangers among them, are put right by a recovery."""
+
+    name = "recovery of odd files"
+    _SEGMENT, _QUEUE_FILE = 2048, 200
+    _STRANGERS = ("commitlog/notes.txt", "commitlog/00000000000000000777")
+
+    def lay(self) -> FaultyDisk:
+        disk = FaultyDisk()
+        with MessageStore.create(self.setup(disk)) as store:
+            number = 0
+            # Queues of several files: the size of most is that of all.
+            while len(store.commit_log.segments) < 4 or number < 60:
+                self.put(store, number)
+                number += 1
+        files = FaultyFileSystem(disk, STORE)
+        names = sorted(one.name for one in files.listdir("commitlog"))
+        files.rename(f"commitlog/{names[1]}", f"commitlog/{int(names[1]) + 1:020d}")
+        for path in self._STRANGERS:
+            with files.create(path) as file:
+                file.pwrite(b"notes", 0)
+        # The removal of either syncs the same directory: what one makes durable must not hide what the other forgets.
+        if self.chance.random() < 0.5:
+            files.mkdir("commitlog/empty")
+        else:
+            files.create(f"commitlog/{len(names) * self._SEGMENT:020d}").close()
+        for path, more in ((f"commitlog/{names[0]}", 4096), (f"consumequeue/T/0/{0:020d}", 20)):
+            with files.open_write(path) as file:
+                file.truncate(file.size() + more)
+        files.create("abort").close()
+        settle(disk)
+        return disk
+
+    def live(self, disk: FaultyDisk) -> None:
+        recover(self.setup(disk))
+        self.is_closed = True
+
+    def judge(self, outcome: FaultyDisk) -> list[str]:
+        wrong = self._odd(outcome) if self.is_closed else []
+        recover(self.setup(outcome))
+        return wrong + [f"after recover: {one}" for one in self._odd(outcome)]
+
+    def _odd(self, outcome: FaultyDisk) -> list[str]:
+        tree = tree_of_disk(outcome)
+        wrong = self.missing(tree) + reader.misplaced(tree) + (["its marker is there"] if "abort" in tree else [])
+        wrong += [f"no queue leads to {one.physical_offset}" for one in reader.unreached(tree)]
+        for path, data in tree.items():
+            size = {"commitlog": self._SEGMENT, "consumequeue": self._QUEUE_FILE}.get(path.split("/")[0])
+            wrong += [f"{path} has {len(data)} bytes"] if size not in (None, len(data)) else []
+        if self.version is Version.V4_9 and FaultyFileSystem(outcome, STORE).exists("commitlog/empty"):
+            wrong.append("a directory is among the segments")
+        kept = [path for path in self._STRANGERS if tree.get(f"quarantine/{path}") == b"notes"]
+        return wrong if len(kept) == len(self._STRANGERS) else [*wrong, f"of the strangers only {kept} are kept"]
+
+
 class Services(Life):
     """Delayed, timer, transactional, retried and popped messages come, whenever the power goes."""
 
@@ -632,6 +687,7 @@ LIVES: tuple[type[Life], ...] = (
     Producers,
     Retention,
     Recoveries,
+    OddFiles,
     Services,
     Tables,
     DamagedStore,
