@@ -52,12 +52,16 @@ class GroupOffsets:
         from rmqtool.broker.offsets import progress_file
         from rmqtool.formats.paths import config_path
         from rmqtool.repairs.steps import Edit
-        from rmqtool.store.config_files import config_text
+        from rmqtool.store.config_files import DatabaseText, config_text
 
         view = areas.view()
-        _refuse_databases(view)
         name = progress_file(enable_lmq=view.config.enable_lmq)
-        offsets = self._table(areas, view, config_text(areas.main.overlay, name))
+        text = config_text(areas.main.overlay, name)
+        database = text.path if isinstance(text, DatabaseText) else None
+        if database is not None and self.from_bak:
+            hint = f"use --to TIME; current offsets: rmqtool info STORE groups -g {self.group}"
+            raise StoreError("the offsets of this store are in RocksDB, which keeps no copy", file=database, hint=hint)
+        offsets = self._table(areas, view, text)
         topics = self._topics(topic for topic, group in offsets.iter_subscriptions() if group == self.group)
         changes = list(self._changed(offsets, view, topics))
         if changes:
@@ -65,8 +69,9 @@ class GroupOffsets:
             queues = "queue" if len(changes) == 1 else "queues"
             where = "as in the copy .bak" if self.to is None else f"to {self.to}"
             reason = f"{self.group}: offset set {where} in {len(changes)} {queues}"
-            yield Edit(config_path(name), reason, tuple(changes))
-            yield Edit(f"{config_path(name)}.bak", "the offsets in the file before")
+            yield Edit(database or config_path(name), reason, tuple(changes))
+            if database is None:
+                yield Edit(f"{config_path(name)}.bak", "the offsets in the file before")
 
     @staticmethod
     def _table(areas: Areas, view: Store, text: ConfigText) -> ConsumerOffsets:
@@ -146,12 +151,3 @@ class GroupOffsets:
             queues = (decoded.value.get("offsetTable") or {}).get(f"{topic}@{self.group}") or {}
             for queue_id, offset in queues.items():
                 yield topic, int(queue_id), int(offset)
-
-
-def _refuse_databases(view: Store) -> None:
-    if any(directory.startswith("config/") for directory in view.listing.databases()):
-        raise StoreError(
-            "the offsets of this store are in RocksDB, which rmqtool does not write",
-            file=view.root,
-            hint="start the broker, and use mqadmin resetOffsetByTime",
-        )

@@ -496,10 +496,18 @@ class _Planner:
         named += (step for key, step in self.mended.items() if key not in there)
         if not self.request.takes(Part.LOG):
             named = keep_marker(named, needed)
-        told = (replace(step, offsets=self.offsets.get(step.path, ())) if not step.area else step for step in named)
-        steps = renumber_new_indexes(in_order(told))
+        steps = self._with_offsets(renumber_new_indexes(in_order(named)))
         self._is_whole = len(steps) == len(found) and all(step.allowed for step in steps)
         return steps
+
+    def _with_offsets(self, steps: list[Step]) -> list[Step]:
+        """Return steps with the committed offsets that they change; of a database, the first of its files has them."""
+        left = dict(self.offsets)
+        told = []
+        for step in steps:
+            own = next((path for path in left if step.path == path or step.path.startswith(path + "/")), None)
+            told.append(step if step.area or own is None else replace(step, offsets=left.pop(own)))
+        return told
 
     def assumed(self, steps: Iterable[Step]) -> dict[str, object]:
         """Return the sizes with which files are created although nothing in the store tells them."""

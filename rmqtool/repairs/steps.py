@@ -73,6 +73,8 @@ def part_of(path: str, log_directories: Iterable[str]) -> Part:
         return Part.OFFSETS if what.kind is FileKind.CONFIG and what.name in _OFFSETS else found
     if any(not directory or path.startswith(directory + "/") for directory in directories):
         return Part.LOG
+    if what.kind is FileKind.ROCKSDB and path.startswith(paths.CONFIG + "/"):
+        return Part.OFFSETS  # of the tables in a database, a repair changes only this one
     return Part.QUEUES if path.startswith(paths.CONSUME_QUEUE + "/") else Part.CONFIG
 
 
@@ -231,12 +233,12 @@ def renumber_new_indexes(steps: Iterable[Step]) -> list[Step]:
 def digest_of(steps: Iterable[Step], overlays: Sequence[OverlayFileSystem], state: str, size: int) -> str:
     """Return a digest of the result of steps: the store's state before, and each written byte.
 
-    RocksDB puts random ids and times into its files. Their rows follow from the state.
+    RocksDB puts random ids and times into its files. Their rows follow from the state and the changed offsets.
     """
     digest = hashlib.blake2b(state.encode(), digest_size=size)
     for step in steps:
         if paths.classify(step.path, ()).kind is FileKind.ROCKSDB:
-            digest.update(json.dumps((step.area, step.action, step.shown)).encode())
+            digest.update(json.dumps((step.area, step.action, step.shown, step.offsets)).encode())
             continue
         told = (step.area, step.action, step.shown, step.source, step.size, [tuple(one) for one in step.extents])
         digest.update(json.dumps(told).encode())

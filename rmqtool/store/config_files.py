@@ -264,12 +264,12 @@ class ConfigText:
 
     def __init__(self, files: WritableFileSystem, path: str, is_loadable: Callable[[bytes], bool]) -> None:
         self._files = files
-        self._path = path
+        self.path = path
         self._is_loadable = is_loadable
 
     def read_copies(self) -> list[tuple[str, bytes]]:
         """Return name and content of the file and its copy, if they have any, in the order a broker tries them."""
-        copies = iter_copies(lambda path: _read_text(self._files, path), self._path)
+        copies = iter_copies(lambda path: _read_text(self._files, path), self.path)
         return [(self._files.shown(path), data) for path, data in copies if data]
 
     def load(self, decode: Callable[[bytes], Value | Flaw]) -> Value | None:
@@ -295,15 +295,15 @@ class ConfigText:
         If this is interrupted at any point, the file has the old content or the new one. An error leaves no partial
         file.
         """
-        make_directories(self._files, split(self._path)[0])
-        previous = _read_text(self._files, self._path)
+        make_directories(self._files, split(self.path)[0])
+        previous = _read_text(self._files, self.path)
         if previous and self._is_loadable(previous):
-            self._replace(self._path + Copy.BAK, previous)
-        self._replace(self._path, data)
+            self._replace(self.path + Copy.BAK, previous)
+        self._replace(self.path, data)
 
     def _replace(self, target: str, data: bytes) -> None:
         """Replace a file as a whole: write the new one beside it, sync, rename."""
-        aside = self._path + Copy.TMP
+        aside = self.path + Copy.TMP
         self._remove(aside)
         old = self._files.find_stat(target)
         try:

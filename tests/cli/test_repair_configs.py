@@ -160,3 +160,40 @@ def test_no_hint_leads_to_skipping_every_message(writable_store, capsys):
     without_copy(root, "consumerOffset.json")
     assert main(["repair", str(root), "offsets", "-g", "G_ok", "--from-bak"]) == Exit.NO
     assert "max" not in capsys.readouterr().err
+
+
+ROCKS_GROUP, ROCKS_TOPIC = "G_r1", "RocksA"
+
+
+def rocks_offsets(root: Path, capsysbinary: Any) -> dict[str, int]:
+    _, shown = run(capsysbinary, "info", root)
+    return {queue: one["committed"] for queue, one in shown["groups"][ROCKS_GROUP][ROCKS_TOPIC].items()}
+
+
+@pytest.mark.parametrize("name", ["53-rocksdbv2", "54-rocksone"])
+def test_offsets_in_a_database_are_set_and_come_back(name, writable_store, capsysbinary):
+    pytest.importorskip("rocksdict")
+    root = writable_store(name)
+    before, bytes_before = rocks_offsets(root, capsysbinary), restorable(root)
+    words = ["repair", root, "offsets", "-g", ROCKS_GROUP, "-t", ROCKS_TOPIC, "--to"]
+    plans = [run(capsysbinary, *words, to, "--allow", "state")[1] for to in ("7", "8", "7")]
+    ids = [plan["plan"] for plan in plans]
+    assert ids[0] == ids[2] != ids[1]
+    (changed,) = [step["offsets"] for step in plans[0]["steps"] if "offsets" in step]
+    assert [(one["queueId"], one["before"], one["after"]) for one in changed] == [
+        (int(queue), offset, 7) for queue, offset in before.items()
+    ]
+    status, done = run(capsysbinary, *words, "7", *STATE, "--plan", ids[0])
+    assert (status, done["applied"]) == (Exit.DONE, True)
+    assert rocks_offsets(root, capsysbinary) == dict.fromkeys(before, 7)
+    assert run(capsysbinary, "check", root, "--only", "OF")[0] == Exit.DONE
+    assert main(["repair", str(root), "--undo", "last"]) == Exit.DONE
+    assert restorable(root) == bytes_before
+
+
+def test_a_database_keeps_no_copy_of_offsets(writable_store, capsysbinary):
+    pytest.importorskip("rocksdict")
+    root = writable_store("54-rocksone")
+    status, told = run(capsysbinary, "repair", root, "offsets", "-g", ROCKS_GROUP, "--from-bak")
+    assert status == Exit.NOT_A_STORE
+    assert told["error"]["message"] == "the offsets of this store are in RocksDB, which keeps no copy"
