@@ -1,5 +1,7 @@
 """The error tree: what stops a command. An exit status belongs to a class; of several, ``worst`` chooses one.
 
+The status of a verb that ends without an error (found nothing, skipped something) is in its result, in ``api``.
+
 Damage in a store is not an error but a value: see ``findings``.
 """
 

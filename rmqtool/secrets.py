@@ -1,4 +1,7 @@
-"""Secrets: the names whose values are masked wherever they are shown: settings, fields of requests, properties."""
+"""Secrets: the names whose values are masked wherever they are shown: settings, fields of requests, properties.
+
+The values are masked by those who show them: ``config.store_config``, ``remoting.declared``, ``remoting.wire_log``.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The reports of the segments tell for each record whether its entry is right. Left are the *unclaimed* entries, which are
 not due to any record. Each is judged by the place that it points to.
+
+Queues in RocksDB are judged in ``databases``, and queues whose whole directory is missing in ``look.absent_queues``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Appends records to the commit log.
+"""Appends records to the commit log, rolls to new segments, and preallocates them.
 
 ``Writer`` decides the order. Producers queue their tickets; the producer that holds the lock gives every queued ticket
 its queue offset and its place and writes them all, in one call where they fit into one segment. A lone producer thus

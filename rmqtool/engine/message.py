@@ -1,4 +1,4 @@
-"""The values of a put: a new message, its status, the queue offsets, and its record without a place.
+"""The values of a put: a new message within the limits, its status, the queue offsets, its record without a place.
 
 ``NewMessage`` is what a producer gives to the store. upstream: MessageExtBrokerInner.
 

@@ -1,4 +1,6 @@
-"""The table of finding codes: everything that ``check`` can report, with its texts.
+"""The table of finding codes: everything that ``check`` can report, with the texts that all findings of a code share.
+
+The message of one finding is written where it is found; ``render.findings`` makes the lines of a screen.
 
 A broker's log lines are templates: ``{}`` is a value that the broker fills in. Where brokers of different versions
 differ, each version has its own line. Codes are never renamed, because scripts depend on them.

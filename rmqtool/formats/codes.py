@@ -1,5 +1,7 @@
 """Codes inside records: the magic of each record version, the system flags, and the releases of RocketMQ.
 
+A new record version begins here; then come ``declarations`` and ``commit_log``.
+
 Codes are open: an unknown value stays a value and is shown as a number. Releases are written ``4.9``, ``5.3``, ``5.4``,
 or exactly, as ``5.3.1``.
 

@@ -222,7 +222,7 @@ class Server:
         # The slaves that copy the log, if there may be any, and the messages that wait for them.
         self.slaves: Slaves | None = None
         self._unreplicated: list[_Put] = []
-        # Whether so many messages wait for the disk or for slaves that further ones are refused.
+        # Whether further messages are refused, because too many wait for the disk or for slaves.
         self._is_overloaded = False
         self._is_flushing = self._is_dispatch_due = False
         # When messages were dispatched last.
