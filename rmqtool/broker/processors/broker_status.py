@@ -48,7 +48,7 @@ def show_state(broker: Broker, asked: Asked) -> RemotingCommand:
     takes_puts = broker.takes_puts
     lowest = broker.store.reader.message_at(condition.min_offset) if condition.min_offset >= 0 else None
     gets = " ".join(str(get) for _, get in spoken)
-    idle = dict.fromkeys(("sendThreadPool", "pullThreadPool", "queryThreadPool"), "0")
+    idle = dict.fromkeys(("sendThreadPool", "pullThreadPool", "queryThreadPool", "ackThreadPool"), "0")
     table = {
         "brokerVersionDesc": f"V{broker.version.replace('.', '_')}",
         "brokerVersion": str(OWN_VERSION),
