@@ -37,6 +37,11 @@ UNRECORDED: dict[tuple[int, int | None], tuple[int, int]] = dict.fromkeys(
 )
 
 
+# The recordings have few answers to pops: no pop whose time was over, no other invisible time. Those that they have are
+# compared in tests/unit/server/test_pops.py.
+BARELY_RECORDED = {"pop", "unacked"}
+
+
 class Said(NamedTuple):
     """What a broker or name server said to a request, or asked: what can be compared of it."""
 
@@ -116,6 +121,7 @@ def tapped_frames(path: Path) -> list[wire.Raw]:
 )
 def test_what_serve_says_a_real_broker_says(client: Client, tmp_path: Path) -> None:
     real = recorded_of_real()
+    client = client._replace(journeys=tuple(one for one in client.journeys if one not in BARELY_RECORDED))
     broker = free_port()
     with (tmp_path / "frames").open("w+", encoding="utf-8") as out, tapped(out, [broker]) as (front,):
         places = ("--listen", f"{HOST}:{broker}", "--advertise", f"{HOST}:{front}")
