@@ -8,24 +8,27 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.conformance
 
+VERSIONS = ("4.9.7", "5.3.3", "5.4.0")
+# A log of 10 GB, and KiB that the mirror of it may take.
+LARGE, MEMORY = 10 << 30, 100 << 10
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.4.0"])
-def test_a_mirror_that_is_killed_and_cut_equals_the_log(
-    version: str, real_classes: Callable[[str], None], tmp_path: Path
-) -> None:
-    real_classes(version)
+
+def mirrored(version: str, directory: Path, timeout: int = 400, **plan: int) -> dict[str, Any]:
+    """Mirror a real broker as planned, and return what was seen; what must always hold is asserted."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         pytest.skip("a network of its own needs unshare and ip")
-    out = tmp_path / "seen.json"
-    run = ["unshare", "-Urn", sys.executable, "-m", "tests.conformance.live_mirror", version, tmp_path / "run", out]
-    ran = subprocess.run(run, capture_output=True, text=True, timeout=400, check=False)
+    out = directory / "seen.json"
+    words = [version, directory / "run", out, json.dumps(plan)]
+    run = ["unshare", "-Urn", sys.executable, "-m", "tests.conformance.live_mirror", *words]
+    ran = subprocess.run(run, capture_output=True, text=True, timeout=timeout, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    seen = json.loads(out.read_text())
+    seen: dict[str, Any] = json.loads(out.read_text())
     assert (seen["status"], seen["once"]) == (0, 0), seen["errors"]
     assert seen["files"]
     assert all(same for _, same in seen["files"]), seen["files"]
@@ -37,3 +40,32 @@ def test_a_mirror_that_is_killed_and_cut_equals_the_log(
     # Every message that a producer was promised, and those whose answers were lost at the end.
     assert seen["count"][0] == 0
     assert int(seen["count"][1].replace(",", "").split()[0]) >= seen["acknowledged"] > 1_000
+    assert seen["memory"] < MEMORY
+    return seen
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_mirror_that_is_killed_and_cut_equals_the_log(
+    version: str, real_classes: Callable[[str], None], tmp_path: Path
+) -> None:
+    real_classes(version)
+    mirrored(version, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_hundred_kills_of_the_mirror_and_twenty_of_the_broker(
+    version: str, real_classes: Callable[[str], None], tmp_path: Path
+) -> None:
+    real_classes(version)
+    mirrored(version, tmp_path, timeout=2900, kills=100, cuts=20, restarts=20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_large_log(version: str, real_classes: Callable[[str], None], tmp_path: Path) -> None:
+    real_classes(version)
+    seen = mirrored(version, tmp_path, timeout=2900, kills=2, cuts=1, size=LARGE, body=60_000)
+    assert seen["durable"] > LARGE
