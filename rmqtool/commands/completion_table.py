@@ -504,7 +504,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('man', 'Show a page of the manual.', ('any',), (
+    ('man', 'Show a page of the manual.', ('info|cat|query|stat|dump|browse|check|diff|recover|repair|copy|init|topic|group|produce|tick|consume|export|serve|mirror|demo|man|findings|json|recipes|remoting|store|CL-NAME|CL-SIZE|CL-GAP|CL-MAGIC|CL-LEN|CL-CRC|CL-PHY|CL-TORN|CL-MID|CL-STALE|CL-BRIDGE|CL-TIME|CL-HEAD|CL-QOFF|CL-TOPIC|CL-PROPS|CQ-MISSING|CQ-AHEAD|CQ-BEFORE|CQ-WRONG|CQ-SIZE|CQ-ORPHAN|CQ-EXT|IX-HEAD|IX-LOOP|IX-WRONG|IX-MISSING|IX-AHEAD|CP-BAD|CP-AHEAD|CP-OLD|ST-ABORT|ST-LOCK|ST-MOUNT|ST-FOREIGN|ST-LINK|ST-DISK|ST-READ|CF-JSON|CF-BAK|CF-EMPTY|CF-CONF|CF-EPOCH|CF-IDENTITY|CF-TOPIC|OF-RANGE|TM-LOG|TM-WRONG|TX-OP|TX-WRONG|PO-WRONG|DL-MAGIC|DL-SIZE|DL-STATE|DL-INDEX|CM-WRONG|RX-OPEN|RX-ROW|BD-INFLATE',), (
         (('--color',), 'Colour.', 'auto|always|never'),
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),

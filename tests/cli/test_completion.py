@@ -64,6 +64,7 @@ def test_the_table_is_what_the_commands_say_today():
         ("cat -b -1", ["-1h", "-1d"]),
         ("man rec", ["recover", "recipes"]),
         ("man rem", ["remoting"]),
+        ("man CL-MI", ["CL-MID"]),
         ("--debug inf", ["info"]),
         ("--vers", ["--version"]),
         ("nonsense ", []),

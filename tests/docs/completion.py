@@ -49,8 +49,8 @@ def _places(metavar: str) -> Iterator[str]:
     """Yield the kind of word at each place of ``[STORE] list|create [TOPIC]``."""
     for word in metavar.split():
         bare = word.strip("[].")
-        if bare == "PAGE":
-            yield "|".join([*(entry.name for entry in COMMANDS), *_pages()])
+        if bare == "PAGE|CODE":
+            yield "|".join([*(entry.name for entry in COMMANDS), *_pages(), *(entry.code for entry in iter_codes())])
         else:
             yield _values(bare)
 
