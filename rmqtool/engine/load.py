@@ -86,7 +86,7 @@ def mark_closed(files: WritableFileSystem, made: tuple[str, ...] = (ABORT,)) -> 
     files.fsync_dir()
 
 
-# The directories that a broker expects in a store.
+# The directories of an empty store. A broker creates those that are missing.
 DIRECTORIES = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX, paths.CONFIG)
 
 

@@ -16,7 +16,8 @@ from rmqtool.formats.properties import CRC_BLOCK_LENGTH, encode_property_crc, fi
 
 QUARANTINE = "RMQTOOL_QUARANTINE"
 QUARANTINE_TOPIC = QUARANTINE.encode("ascii")
-# Every broker accepts a message of this size under any settings. Longer damage gets several bridges.
+# The default of maxMessageSize. That setting limits only puts: a broker that scans the log does not compare the size
+# of a record with it. Longer damage gets several bridges.
 LARGEST_SIZE = 4 << 20
 START_SIZE = layouts.RECORD_START.size
 _LENGTHS = 3  # Bytes of two length fields: 1 of the topic, 2 of the properties

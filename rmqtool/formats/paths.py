@@ -37,6 +37,7 @@ COMPACTION_LOG = "compaction/compactionLog"
 COMPACTION_QUEUE = "compaction/compactionCq"
 # RocksDB with the checkpoints of pop consumption, 5.x.
 KV_STORE = "kvStore"
+# RocksDB with index, timers and half messages, if the settings of 5.4 say so.
 ROCKSDB_STORE = "rocksdbstore"
 TIERED_INDEX = "tiered_index_file"
 DLEDGER_PREFIX = "dledger-"

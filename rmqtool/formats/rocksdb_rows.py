@@ -4,8 +4,8 @@ Numbers are big-endian, ``|`` is the byte 0x01, texts are UTF-8::
 
     queue entry     topic length (4) | topic | queue id (4) | queue offset (8)
     queue bound     topic length (4) | topic | max or min | queue id (4)
-    configuration   0x01, table (2), then 0x01 data_version, or 0x02 name length (2), name, and for offsets a second
-                    name and | queue id (4)
+    configuration   0x01, table (2), then 0x01 data_version, or 0x02 name length (2), name, and for offsets
+                    | name length (2), name | queue id (4)
     POP state       time when visible again (8) group@topic@ queue id (4) @ queue offset (8)
     index           hour (8) @topic@kind@key@unique key@ physical offset (8); kind is K, T (tag) or U (unique key only)
     timer           delivery time (8) unique key
@@ -136,7 +136,8 @@ class ConfigRowKey(NamedTuple):
     queue_id: int | None = None
 
 
-# Key of version 2: 0x01, table (2 bytes), then ``_DATA_VERSION``, or ``_DATA`` and the names, each after its length.
+# Key of version 2: 0x01, table (2 bytes), then ``_DATA_VERSION``, or ``_DATA`` and the names, each after its length
+# (2 bytes). In the tables of offsets a separator follows each of the two names, then comes the queue id (4 bytes).
 _TABLE_PREFIX = b"\x01"
 _DATA_VERSION = b"\x01data_version"
 _DATA = b"\x02"

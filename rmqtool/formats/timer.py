@@ -35,6 +35,7 @@ BLANK_SIZE = layouts.TIMER_LOG_BLANK.size
 MAGIC_DEFAULT = 1
 MAGIC_ROLL = 2
 MAGIC_DELETE = 4
+# A broker's check (isMagicOK) also allows the fourth bit, which has no name.
 _MAGIC_KNOWN = 0xF
 
 

@@ -215,7 +215,7 @@ def _identities(records: Records, digests: list[bytes]) -> Iterator[bytes]:
 
 # Sums of this many buckets take 1.5 MiB for each side.
 BUCKETS = 1 << 16
-# Limit for the items of both sides in memory.
+# Limit for the items of both sides in memory. A pass exceeds it by less than one bucket.
 MOST_ITEMS = 1 << 21
 
 # Multiplying by 2**64 divided by the golden ratio spreads similar numbers; the upper 16 bits are the bucket.

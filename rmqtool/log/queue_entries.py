@@ -288,7 +288,10 @@ class _QueueUnits:
         return found
 
     def index_of(self, queue_offset: int) -> int:
-        """Return the number of the entry at ``queue_offset`` of a simple queue, or of the first entry after it."""
+        """Return the number of the entry at ``queue_offset`` of a simple queue, or of the first entry after it.
+
+        If there is neither, this is ``count``.
+        """
         for number, segment in enumerate(self.segments):
             base = segment.base_offset // self.unit_size
             if queue_offset < base + segment.size // self.unit_size:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 else:
     from rmqtool.columns.arrow import pa, pc
 
-# A search yields little for much of the log, so its ranges are larger.
+# A search keeps only offsets of each range until its turn, so its ranges are larger.
 _RANGE = 8 * RANGE
 # Limit of near matches that one range reports.
 _MOST_NEAR = 200

@@ -35,7 +35,7 @@ from rmqtool.log.read import Damage, Note, Part, Range, RangeReader
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogKind, Source
 
-# Counting yields little for much of the log, so its ranges are larger.
+# A count keeps only a number of each range until its turn, so its ranges are larger.
 _COUNTED_RANGE = 8 * RANGE
 
 

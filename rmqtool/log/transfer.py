@@ -198,7 +198,13 @@ def _is_contradicted(named: Ints | None, places: Ints) -> bool:
 
 
 def _chain(claims: Ints, due: int | None, named: Ints | None, places: Ints) -> Mask:
-    """Return which numbers are trusted: the longest rising choice of the possible ones."""
+    """Return which numbers are trusted: the longest rising choice of the possible ones.
+
+    A number is possible from ``due`` on (0 without it) and below 2**40. An entry in the source confirms the number of
+    the record that it points to. If entries confirm at least half of the numbers, another number is possible only if
+    it has no entry and fits between the confirmed ones around it. Otherwise it may be at most ``WIDEST_GAP`` after
+    ``due``.
+    """
     possible = (claims >= (0 if due is None else due)) & (claims < 1 << 40)
     confirmed = np.zeros(len(claims), np.bool_)
     if named is not None and (named == places).sum() * 2 >= len(claims):

@@ -45,7 +45,13 @@ Write: TypeAlias = Callable[[int, bytes], None]
 
 @dataclass
 class Evidence:
-    """Shared by all queues: entries that no record claims, by the place they point to; strays; and misfits."""
+    """Shared by the checks of all queues: entries and records that do not fit each other.
+
+    ``standing`` are entries that no record claims, as queue and queue offset, by the physical offset that they point
+    to. ``strays`` are records that cannot have the queue offset that they claim (``Verdict.STRAY``), each with the
+    check of its queue. ``misfits`` are for the report: their entry is not at the offset that they claim, or they have
+    none.
+    """
 
     standing: dict[int, list[tuple[QueueKey, int]]] = field(default_factory=dict)
     strays: list[tuple[QueueCheck, Claim]] = field(default_factory=list)
