@@ -26,7 +26,7 @@ from rmqtool.browse.message_pages import (
     row_of,
     story_rows,
 )
-from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Row, Scope, line
+from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Row, Scope, Sought, line
 from rmqtool.browse.queue_pages import QueuePage, absent_page, other_queues, stored_queue_page
 from rmqtool.errors import NotFound
 from rmqtool.files.filesystem import Kind
@@ -304,7 +304,9 @@ class Explorer:
         if isinstance(page, QueuePage) and not is_physical:
             return self.queue_page(page.scope.topic or "", page.scope.queue_id or 0, offset)
         if isinstance(page, FilePage) and not is_physical and offset < page.end:
-            return FilePage(page.file, self.follow, offset)
+            within = FilePage(page.file, self.follow, offset)
+            within.sought = Sought(offset, offset)
+            return within
         segment = self.log().find(offset)
         if isinstance(page, FilePage) and not is_physical and segment is None:
             text = (
@@ -315,6 +317,7 @@ class Explorer:
             return self.message_at(offset)
         file, at = self.segment_file(segment), offset - segment.base_offset
         found = LogPage(self, file, at) if isinstance(page, LogPage) else FilePage(file, self.follow, at)
+        found.sought = Sought(offset, at)
         if isinstance(page, FilePage) and not is_physical:
             found.said = (
                 f"{offset} is past the end of that file ({count(page.end)} bytes): this is offset {offset} of the log"

@@ -154,8 +154,19 @@ class FilePage(Page):
         link = self.follow(self.file, leaf)
         if is_first and leaf.around:
             name = "▸ " + name
-        details = (*_details(leaf, self._log_base), *self.why[:2])
+        details = (*self._sought_in(leaf, at), *_details(leaf, self._log_base), *self.why[:2])
         return Row(at, (str(at), shown, name, f"{mark} {value}".strip()), link, style, details)
+
+    def _sought_in(self, leaf: Leaf, at: int) -> Iterator[str]:
+        """Yield which byte of a field was asked for, if it is in the row at ``at``."""
+        region, sought = leaf.region, self.sought
+        end = min(at + _BYTES, region.end) if _is_long(region) else region.end
+        if sought is None or not at <= sought.position < end:
+            return
+        outer = next((one for one in leaf.around if one.kind == "record"), leaf.around[0] if leaf.around else None)
+        name = "" if outer is None else neutral(_short_name(outer))
+        begin = region.offset if outer is None else outer.offset
+        yield sought.told(neutral(region.label), region.offset, region.length, name, begin)
 
     @property
     def _log_base(self) -> int:
@@ -212,10 +223,7 @@ def value_text(region: Region) -> str:
 def _details(leaf: Leaf, log_base: int) -> Iterator[str]:
     """Yield the lines for a row; ``log_base`` is the offset in the log of the first byte of the file."""
     region = leaf.region
-    outer = " › ".join(
-        neutral("damage " * (one.kind == "damage") + one.label + f" {one.words}" * (one.kind == "record"))
-        for one in leaf.around
-    )
+    outer = " › ".join(neutral(_outer_name(one)) for one in leaf.around)
     span = f"{region.offset} to {region.end - 1}, {count(region.length)} byte{'' if region.length == 1 else 's'}"
     if log_base:
         span += f", log offset {log_base + region.offset}"
@@ -225,6 +233,13 @@ def _details(leaf: Leaf, log_base: int) -> Iterator[str]:
     yield f"{span}; {checked}" + (f"; in {outer}" if outer else "")
     if region.right is False:
         yield from (text for text in _wrong_words(leaf) if text != f"{region.label}: {region.words}")
+
+
+def _short_name(region: Region) -> str:
+    """Return the place of a message in its queue, as it is typed; of another region, its name."""
+    if region.kind == "record" and region.words:
+        return region.words.replace(" @ ", "@")
+    return _outer_name(region)
 
 
 def _outer_name(region: Region) -> str:

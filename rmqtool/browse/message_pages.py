@@ -116,7 +116,7 @@ class LogPage(Page):
         if position >= self.end:
             return found
         for place in self._places(max(position, 0)):
-            found.append(self._row(place))
+            found.append(self._told_of(place, self._row(place)))
             if len(found) >= count:
                 break
         return found
@@ -138,6 +138,14 @@ class LogPage(Page):
                 yield from iter_dledger_places_from(file, self.base, at)
             else:
                 yield from iter_places_from(file, self.file.what, at)
+
+    def _told_of(self, place: Place, row: Row) -> Row:
+        """Return a row that tells which byte of it was asked for."""
+        at, sought = place.file_offset, self.sought
+        if sought is None or not at <= sought.position < at + place.length:
+            return row
+        name = row.cells[1] if isinstance(place.what, Message) else "what is shown here"
+        return row._replace(details=(sought.told(name, at, place.length, "", at), *row.details))
 
     def _row(self, place: Place) -> Row:
         at, what = place.file_offset, place.what

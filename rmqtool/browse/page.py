@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.render.text import counted, neutral
+from rmqtool.render.text import count, counted, neutral
 
 Link = Callable[[], "Page"]
 """Makes the page to which a row leads."""
@@ -40,6 +40,20 @@ class Scope(NamedTuple):
     queue_id: int | None = None
 
 
+class Sought(NamedTuple):
+    """A byte that was asked for: the offset as it was typed, and the position on the page."""
+
+    typed: int
+    position: int
+
+    def told(self, field: str, begin: int, length: int, outer: str, outer_begin: int) -> str:
+        """Return which byte it is of a field, and of what is around; the offsets are positions."""
+        shift = self.typed - self.position
+        number = f"byte {count(self.position - begin + 1)} of {count(length)} of {field}"
+        around = f" of {outer}" if outer else ""
+        return f"{self.typed} is {number}{around}, which begins at {outer_begin + shift}"
+
+
 class Page:
     """A page without rows; subclasses read theirs.
 
@@ -54,6 +68,8 @@ class Page:
     end = 0
     # Where the cursor is at first.
     first_position: int | None = None
+    # The byte that was asked for, which the details of its row tell.
+    sought: Sought | None = None
     # A remark for the last line of the screen, when the page is opened.
     said = ""
     # Whether the page needs all of a narrow screen.

@@ -168,9 +168,9 @@ class TablePane(Pane):
         return self.seen[self._number()] if self.seen else None
 
     def _number(self) -> int:
-        """Return the number of the cursor's row on the screen."""
-        after = [number for number, row in enumerate(self.seen) if row.position >= self.cursor]
-        return after[0] if after else max(len(self.seen) - 1, 0)
+        """Return the number of the row on the screen that has the cursor's position: a row may have many bytes."""
+        after = (number for number, row in enumerate(self.seen) if row.position > self.cursor)
+        return max(next(after, len(self.seen)) - 1, 0)
 
     def point_at(self, number: int) -> bool:
         if not 0 <= number < len(self.seen):

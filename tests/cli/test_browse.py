@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from rmqtool.api.produce import put
+from rmqtool.api.store import Store
 from rmqtool.browse.page import GrowingPage, Scope
 from rmqtool.browse.panes import tell_apart
 from rmqtool.browse.store_pages import lag_words
 from rmqtool.cli import main
 from rmqtool.errors import Exit
+from rmqtool.log.end import read_record
 from tests.support.browsed import Typist, at_screen, explorer_at, make_shop, masked, shorten_queue, spoil_body
 from tests.support.builders import properties, queue_unit, record
 from tests.support.golden_files import check_golden
@@ -140,6 +142,39 @@ def test_a_place_outside_of_a_queue_or_a_file_is_told(shop):
     assert lasts[0] == "queue offset 99 is past the end: the last entry is 49"
     assert titles[1:3] == ["commitlog/00000000000000000000", "offset 99999"]
     assert titles[3:] == ["Orders/7", "Nothing/0"]
+
+
+def row_at_cursor(typist):
+    """Return the row of the screen that is under the cursor."""
+    return typist.app.table.current
+
+
+def test_the_cursor_is_on_the_row_that_contains_the_offset(shop):
+    # By the layout of a record: storeTimestamp is its bytes 56 to 63, the body begins at 88.
+    with Store(str(shop)).use() as store:
+        found = read_record(store.commit_log, 0)
+        places = {"first": found.physical_offset + 3, "time": 56 + 3, "body": 88 + 9}
+    assert (found.topic, found.queue_id, found.queue_offset) == ("Orders", 0, 0)
+    lines, rows = {}, {}
+
+    async def play(typist):
+        for name, offset in places.items():
+            await typist.keys("colon")
+            await typist.text(f"@{offset}")
+            rows[name] = row_at_cursor(typist)
+            lines[name] = typist.screen().splitlines()[-5]
+            await typist.keys("backspace")
+        await tree_to(typist, "log")
+        await typist.keys("enter", "colon")
+        await typist.text("97")
+        rows["record"], lines["record"] = row_at_cursor(typist), typist.screen().splitlines()[-5]
+
+    at_screen(shop, play)
+    assert [rows[name].position for name in ("first", "time", "body", "record")] == [0, 56, 96, 0]
+    assert lines["first"] == "3 is byte 4 of 4 of totalSize of Orders/0@0, which begins at 0"
+    assert lines["time"] == "59 is byte 4 of 8 of storeTimestamp of Orders/0@0, which begins at 0"
+    assert lines["body"] == "97 is byte 10 of 25 of body of Orders/0@0, which begins at 0"
+    assert lines["record"] == f"97 is byte 98 of {found.total_size} of Orders/0@0, which begins at 0"
 
 
 def test_an_offset_past_the_end_of_a_file_is_one_of_the_log(tmp_path):
