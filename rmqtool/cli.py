@@ -21,7 +21,7 @@ from typer.exceptions import TyperException
 from typer.models import CommandInfo
 
 from rmqtool import __version__
-from rmqtool.commands.table import COMMANDS, OTHER_NAMES, OTHER_OPTIONS, Entry, Panel
+from rmqtool.commands.table import COMMANDS, OTHER_NAMES, OTHER_OPTIONS, WITHOUT_IT, WRITING_OPTIONS, Entry, Panel
 from rmqtool.errors import NO_OUTPUT, Bug, Exit, Interrupted, RmqtoolError, UsageError, WriteFailed
 
 NAME = "rmqtool"
@@ -260,6 +260,7 @@ def _usage_error(error: TyperException, path: str, words: list[str]) -> UsageErr
         option = getattr(error, "option_name", "")
         near = _meant(error, option) or _with_two_dashes(error, option, words)
         hint = f"did you mean {near[0]}?" if near else f"{path} --help"
+        hint = _without_it(error, path, option) or hint
         return UsageError(f"{path.removeprefix(NAME + ' ')} has no option {option}", hint=hint)
     message = error.format_message().rstrip(".")
     if message.startswith(_EXTRA):
@@ -275,6 +276,14 @@ def _options_of(error: TyperException) -> set[str]:
     return {name for parameter in context.command.params for name in parameter.opts} if context is not None else set()
 
 
+def _without_it(error: TyperException, path: str, option: str) -> str | None:
+    """Return what a command that has a rehearsal or a plan does without an option of other tools; None for others."""
+    for options, (needs, words) in WITHOUT_IT.items():
+        if option in options and needs in _options_of(error):
+            return words.format(command=path.rpartition(" ")[2], path=path, option=option)
+    return None
+
+
 def _meant(error: TyperException, option: str) -> list[str]:
     """Return the options of the command with another name elsewhere, or with a similar spelling."""
     from difflib import SequenceMatcher
@@ -283,6 +292,7 @@ def _meant(error: TyperException, option: str) -> list[str]:
     others = [name for name in OTHER_OPTIONS.get(option, ()) if name in known]
     spelled = option.lstrip("-")
     possible = getattr(error, "possibilities", None) or ()
+    possible = [name for name in possible if name not in WRITING_OPTIONS]
     near = [name for name in possible if SequenceMatcher(None, name.lstrip("-"), spelled).ratio() >= _ALIKE]
     return [" or ".join(others)] if others else near
 

@@ -152,6 +152,13 @@ OTHER_OPTIONS: dict[str, tuple[str, ...]] = {
     "--tags": ("--tag",),
     "--head": ("--limit",),
     "--tail": ("--offset",),
-    "--dry-run": ("--apply",),
-    "--force": ("--allow",),
 }
+# What to type instead, where an option of other tools asks for what a command does without it.
+WITHOUT_IT = {
+    ("--dry-run", "--no-apply"): ("--apply", "{command} changes nothing without --apply: leave {option} out"),
+    ("--force",): ("--allow", "the plan names each step that needs permission: {path} STORE"),
+}
+# Options that write, or permit it. They are not suggested for a word that was meant otherwise.
+WRITING_OPTIONS = frozenset(
+    ("--apply", "--allow", "--yes", "--undo", "--commit", "--create", "--purge", "--expire", "--truncate", "--ack")
+)

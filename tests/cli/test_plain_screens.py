@@ -202,6 +202,24 @@ def test_an_option_of_another_tool_leads_somewhere(words, said, store, capsys):
     assert err.strip().endswith(said)
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "said"),
+    [
+        ("recover", "--dry-run", "recover changes nothing without --apply: leave --dry-run out"),
+        ("repair", "--dry-run", "repair changes nothing without --apply: leave --dry-run out"),
+        ("recover", "--no-apply", "recover changes nothing without --apply: leave --no-apply out"),
+        ("repair", "--force", "the plan names each step that needs permission: rmqtool repair STORE"),
+        ("repair", "--aply", "Next: rmqtool repair --help"),
+        ("repair", "--yess", "Next: rmqtool repair --help"),
+        ("info", "--dry-run", "Next: rmqtool info --help"),
+    ],
+)
+def test_an_option_that_writes_is_never_suggested(command, option, said, store, capsys):
+    status, _, err = run(capsys, command, store("49-basic"), option)
+    assert status == Exit.USAGE
+    assert err.splitlines()[-1].strip() == said
+
+
 # --- what comes from a store is never obeyed
 
 
