@@ -477,7 +477,9 @@ def guess_version(listing: StoreListing) -> tuple[Version, str]:
         return Version.V5_3, f"guessed: it has {file.path}"
     for file in listing.of_kind(FileKind.ABORT):
         if file.size or file.what.copy is paths.Copy.BAK:
-            return Version.V5_3, f"guessed: only 5.x writes {file.path}"
+            # Every version writes the file; 4.9 leaves it empty and makes no copy of it.
+            what = f"{file.path} holds a process id, as in 5.x" if file.size else f"it has {file.path}, as 5.x makes it"
+            return Version.V5_3, f"guessed: {what}"
     if any(True for _ in listing.of_kind(FileKind.ROCKSDB, FileKind.BATCH_CONSUME_QUEUE, FileKind.COMPACTION_LOG)):
         return Version.V5_3, "guessed: it has files that only 5.x writes"
     return Version.V4_9, "guessed: it has no files of 5.x"
