@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from rmqtool.checks.case import Case, Depth
 from rmqtool.checks.log import check_gaps, check_last, check_names
-from rmqtool.checks.quick import no_lock_file
 from rmqtool.files.filesystem import Kind, join
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
@@ -51,7 +50,16 @@ def check_lock(case: Case) -> Iterator[Finding]:
     data = case.store.read_file(paths.LOCK, 1 << 16)
     flaw = control_texts.check_lock(data) if data is not None else None
     if flaw is not None:
-        yield new_finding(flaw.code, f"lock holds {flaw.message}", Place(paths.LOCK, flaw.at, flaw.length))
+        text = "lock does not hold the word lock"
+        place = Place(paths.LOCK, flaw.at, flaw.length)
+        yield new_finding(flaw.code, text, place, consequence="none: brokers do not read it")
+
+
+def no_lock_file() -> Finding:
+    """Return the finding of a ``lock`` that is a directory or cannot be opened."""
+    text = "the lock cannot be opened as a file"
+    why = "a broker cannot start on this store"
+    return new_finding("ST-LOCK", text, Place(paths.LOCK), severity=Severity.ERROR, consequence=why)
 
 
 def check_abort(case: Case) -> Iterator[Finding]:

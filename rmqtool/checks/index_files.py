@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -395,11 +396,24 @@ def _entry_place(file: str, geometry: Geometry, index_no: int) -> Place:
 def check_index_quickly(case: Case) -> Iterator[Finding]:
     """Yield the findings about sizes and headers of index files."""
     assert case.depth is Depth.QUICK
-    for file in case.files(FileKind.INDEX):
+    files = case.files(FileKind.INDEX)
+    usual = _usual_size(case, files)
+    for file in files:
+        if case.live and file is files[-1] and file.size != usual:
+            continue  # a broker is creating it
         if file.size < index.HEADER_SIZE:
             yield _head(file.path, f"{file.size} bytes are less than a header", 0, file.size)
             continue
         with case.store.filesystem.open_read(file.path) as opened:
             header = read_header(opened)
+            if file.size != usual and open_index(opened) is None:
+                yield _head(file.path, f"{file.size} bytes, the others have {usual}", 0, file.size)
         if header is not None and header.index_count < 0:
             yield _head(file.path, f"indexCount is {header.index_count}", *_field("index_count"))
+
+
+def _usual_size(case: Case, files: list[FoundFile]) -> int | None:
+    """Return the size of most index files; of sizes that are as frequent, that of the settings, or the largest."""
+    sizes = Counter(file.size for file in files)
+    told = index.file_size(case.store.config.max_hash_slot_num, case.store.config.max_index_num)
+    return max(sizes, key=lambda size: (sizes[size], size == told, size), default=None)

@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from rmqtool.checks.case import Case, Depth
+from rmqtool.checks.files import check_queue_files, no_lock_file
+from rmqtool.checks.index_files import check_index_quickly
 from rmqtool.checks.log import check_gaps, check_last, check_names
 from rmqtool.findings import Finding, Place, Severity, addressed, new_finding
 from rmqtool.findings.finding import counted
-from rmqtool.formats import checkpoints, index, paths
-from rmqtool.formats.paths import FileKind
+from rmqtool.formats import checkpoints, paths
 from rmqtool.look.absent_queues import find_absent_queues, find_dispatched, iter_absent_queues, iter_odd_offsets
 from rmqtool.look.disk import check_disk
 from rmqtool.look.overview import Overview
@@ -47,17 +48,12 @@ def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Ite
         _check_mount(overview),
         _check_abort(overview),
         _check_checkpoint(store, overview),
-        _check_index(store),
+        check_queue_files(case),
+        check_index_quickly(case),
         iter(()) if configs is None else _check_queues(store, overview, configs),
         check_disk(overview.disk),
     ):
         yield (addressed(one, store.root) for one in part)
-
-
-def no_lock_file() -> Finding:
-    """Return the finding of a ``lock`` that is a directory or cannot be opened."""
-    text = "the lock cannot be opened as a file"
-    return new_finding("ST-LOCK", text, Place(paths.LOCK), severity=Severity.ERROR)
 
 
 def _check_abort(overview: Overview) -> Iterator[Finding]:
@@ -101,13 +97,6 @@ def _check_checkpoint(store: Store, overview: Overview) -> Iterator[Finding]:
     if last is not None and checkpoints.min_timestamp(times) > last.store_timestamp:
         text = "the checkpoint is ahead of the log: its times are after the last message"
         yield new_finding("CP-AHEAD", text, Place(paths.CHECKPOINT))
-
-
-def _check_index(store: Store) -> Iterator[Finding]:
-    for file in store.listing.of_kind(FileKind.INDEX):
-        if file.size < index.HEADER_SIZE:
-            text = f"{file.path} is shorter than a header"
-            yield new_finding("IX-HEAD", text, Place(file.path, 0, file.size))
 
 
 def _check_queues(store: Store, overview: Overview, configs: Configs) -> Iterator[Finding]:

@@ -76,6 +76,21 @@ def test_the_queues_of_one_topic_that_are_gone_are_named(writable_store, capsys)
     assert "no group lags" not in shown
 
 
+@pytest.mark.parametrize("left", [5, 2])
+def test_a_queue_file_and_an_index_file_that_were_cut_are_named(left, writable_store, capsys):
+    """A broker refuses to start for a queue file of another size, and finds no key in an index file that was cut."""
+    root = writable_store("53-broker")
+    queue = "consumequeue/%DLQ%G_order/0/" + "0" * 20
+    first, *others = sorted(os.listdir(root / "index"))
+    for name in others[: len(others) + 1 - left]:
+        (root / "index" / name).unlink()
+    os.truncate(root / queue, 500)
+    os.truncate(root / "index" / first, 3000)
+    for words in (("info",), ("check", "--quick")):
+        assert codes(capsys, root, *words) == {("CQ-SIZE", queue), ("IX-HEAD", f"index/{first}")}, words
+    assert "no problems found" not in run(capsys, "info", root)[1]
+
+
 def test_a_queue_of_which_the_log_holds_no_message_is_no_damage(writable_store, capsys):
     """Offsets of queues that are gone with all their messages: consumers begin anew, nothing is lost."""
     root = writable_store("53-broker")
@@ -104,6 +119,18 @@ def test_no_store_of_a_broker_lacks_a_queue(name, store, capsys):
 
 
 # --- strangers
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("notes.txt", "brokers ignore it"), ("lock", "none: brokers do not read it")],
+)
+def test_what_brokers_ignore_is_a_notice_that_says_so(name, said, writable_store, capsys):
+    root = writable_store("53-broker")
+    (root / name).write_text("hello\n")
+    out = run(capsys, "check", root, "--json")[1]
+    (one,) = [line for line in json.loads(out) if line.get("file") == name]
+    assert (one["severity"], one["consequence"], one.get("fix")) == ("notice", said, None)
 
 
 def as_file(path: Path) -> None:
