@@ -413,8 +413,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
         "ST-LOCK",
         _NOTICE,
-        "The lock is not a file that holds the word lock.",
-        "a broker cannot start on this store",
+        "A process holds the lock, or its content is not the word lock. An error: the lock cannot be opened.",
+        "none as a notice. An error: a broker cannot start on this store",
         "replace it with an empty file",
         (),
         ("all: never reads the content; fails at once if lock is a directory",),
@@ -431,8 +431,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
         "ST-FOREIGN",
         _NOTICE,
-        "The store contains a file or directory that no broker puts there.",
-        _REFUSED,
+        "The store contains a file or directory of no broker. An error: it is among files of the log or of a queue.",
+        "none as a notice: brokers ignore it. An error: a broker refuses to start",
         "move it out of the store",
         (
             "{} length not matched message store config value, please check it manually",

@@ -22,6 +22,7 @@ from rmqtool.store.open import BROKER_CONF, Store
 from rmqtool.store.segments import usual_size
 
 _IGNORED = "brokers ignore it"
+_REFUSED = "a broker refuses to start"
 _UNLINK = "put what it leads to in its place, or mount it there: only links of the commit log are followed"
 _MOUNT = "mount what it leads to; if it is gone, restore it from a backup"
 # Files with one place each; a directory of that name prevents them.
@@ -122,7 +123,7 @@ def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
     if size is None or (kind is Kind.DIRECTORY and store.version is not Version.V4_9):
         return _harmless(text, path, _IGNORED)
     if kind is not Kind.FILE:
-        return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.ERROR)
+        return _refused(text, path)
     status = store.filesystem.find_stat(path)
     found = 0 if status is None else status.size
     is_number = paths.parse_numeric_name(name) is not None
@@ -132,7 +133,11 @@ def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
     if not found and store.version is not Version.V4_9 and _is_last(store, directory, name):
         return _harmless(f"{text}, and empty", path, "the next start of a broker deletes it")
     why = "its name is not a number" if found == size else f"it has {found} bytes, not {size}"
-    return new_finding("ST-FOREIGN", f"{text}: {why}", Place(path), severity=Severity.ERROR)
+    return _refused(f"{text}: {why}", path)
+
+
+def _refused(text: str, path: str) -> Finding:
+    return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.ERROR, consequence=_REFUSED)
 
 
 def _harmless(text: str, path: str, consequence: str) -> Finding:
