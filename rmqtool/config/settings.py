@@ -464,7 +464,6 @@ UNUSED = frozenset(
         "reviveInterval",
         "reviveScanTime",
         "popReviveMaxAttemptTimes",
-        "initPopOffsetByCheckMsgInMem",
         "popConsumerKVServiceInit",
         "useSeparateRetryQueue",
         "configManagerVersion",

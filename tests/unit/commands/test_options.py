@@ -146,6 +146,9 @@ def test_lines_are_as_wide_as_a_terminal_and_as_long_as_they_are_elsewhere(monke
     monkeypatch.setattr("sys.stdout", Terminal())
     assert Show().look().width == 91
     monkeypatch.setattr("sys.stdout", io.StringIO())
+    # Who sets it means it, also in a pipe.
+    assert Show().look().width == 91
+    monkeypatch.delenv("COLUMNS")
     assert Show().look().width is None
 
 
