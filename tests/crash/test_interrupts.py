@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -145,6 +148,13 @@ def test_a_store_takes_the_signal_though_it_was_set_back_while_another_was_open(
         assert [assert_finished(call, before=False) for call in (19, 20)] == [0, 0]
 
 
+def _feed(pipe: IO[bytes]) -> None:
+    """Write messages until nobody reads them any more."""
+    with suppress(BrokenPipeError), pipe:
+        while True:
+            pipe.write(b'{"topic": "T", "body": "x"}\n' * 100)
+
+
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)],
@@ -157,12 +167,15 @@ def test_produce_ends_at_a_safe_boundary(tmp_path: Path, number: int, status: in
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=FIXTURES.parent) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        lines = b"".join(b'{"topic": "T", "body": "%d"}\n' % number for number in range(1500))
-        process.stdin.write(lines)
-        process.stdin.flush()
+        assert process.stderr is not None
+        # The input never ends, so that only the signal can end the command.
+        feeding = threading.Thread(target=_feed, args=(process.stdin,))
+        feeding.start()
         shown = process.stdout.readline()
         process.send_signal(number)
-        out, err = process.communicate()
+        out, err = process.stdout.read(), process.stderr.read()
+        process.wait()
+        feeding.join()
         assert process.returncode == status
         assert b"interrupted" in err
     assert not (root / "abort").exists()
