@@ -12,6 +12,7 @@ import importlib
 import os
 import pkgutil
 import resource
+import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -41,6 +42,8 @@ CHANGING = (
 )
 READING = ("open", "pread", "preadv", "scandir", "fstat", "lstat")
 CPU_SECONDS, MOST_MIB = 10, 512
+# A command that takes this long without using the processor hangs.
+_WALL_SECONDS = 120
 # A process that has loaded everything and done nothing.
 _LOADED_MIB = 150
 
@@ -158,7 +161,7 @@ def _run(
         child = os.fork()
         if not child:
             _be_the_child(lines, given, (out.fileno(), err.fileno(), told.fileno()), fault, prepare)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        status = _wait(child)
         texts = [_read(stream) for stream in (out, err, told)]
     ended, begin = [], (0, 0)
     for line in texts[2].splitlines():
@@ -171,6 +174,17 @@ def _run(
         # What a command leaves to do until its process ends.
         ended[-1] = ended[-1]._replace(status=status, err=ended[-1].err + texts[1][begin[1] :])
     return ended
+
+
+def _wait(child: int) -> int:
+    """Return the status of a child; one that hangs is killed, and has -9."""
+    descriptor = os.pidfd_open(child)
+    try:
+        if not select.select([descriptor], [], [], _WALL_SECONDS)[0]:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _memory() -> IO[bytes]:
