@@ -22,8 +22,8 @@ Crc32 = Callable[[Any], int]
 
 # Pieces that are cut out at once: few enough to stay in the caches.
 _BLOCK = 1024
-# From this mean length on a view costs less than a copy; from the second on where all pieces have the same length,
-# since copies of those are cheaper.
+# From a mean length of ``_LONG`` bytes on, a view costs less than a copy. Copies of pieces of one length are cheaper:
+# for these the limit is ``_LONG_ALIKE``.
 _LONG, _LONG_ALIKE = 512, 1536
 
 # Chosen once, when the module is loaded: the kernel's function or zlib's.

@@ -25,7 +25,7 @@ _UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
 
 
 class IndexKeys(NamedTuple):
-    """Index entries of records, in their order in the file: entry i has record ``rows[i]`` and ``key_hashes[i]``."""
+    """Index entries of records, in their order in the file: entry i is of row ``rows[i]``, with ``key_hashes[i]``."""
 
     rows: Ints
     key_hashes: npt.NDArray[np.int32]
@@ -50,8 +50,9 @@ class Dispatch(NamedTuple):
 def dispatch_of(records: Records, delays: Sequence[int] | None = None) -> Dispatch | None:
     """Return the dispatch of ``records``, which is kept for the next call; None where the kernel cannot make it.
 
-    That is without the kernel, without records, or with too many topics. ``delays`` change only the entries of delayed
-    messages; a caller that does not look at entries gives None and gets a dispatch with any delays.
+    That is without the kernel, without records, with too many topics, or with a delay beyond a ``long``. ``delays``
+    change only the entries of delayed messages; a caller that does not look at entries gives None and gets a dispatch
+    with any delays.
     """
     known: Dispatch | None = records.made.get("dispatch")
     if known is not None and (delays is None or known.delays == delays):

@@ -190,7 +190,7 @@ class Packed:
         return len(self.starts)
 
     def part(self, begin: int, end: int) -> Packed:
-        """Return the records from row ``begin`` to before row ``end``; they share the buffer with these."""
+        """Return the records from row ``begin`` to before ``end``, at least one; they share the buffer with these."""
         first = int(self.starts[begin])
         last = int(self.starts[end - 1] + self.sizes[end - 1])
         rows = slice(begin, end)

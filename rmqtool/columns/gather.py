@@ -17,7 +17,7 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# A matrix of windows of about this many bytes stays in the caches; larger ones cost page faults above all.
+# A matrix of windows of about this many bytes stays in the caches. The cost of larger ones is mostly page faults.
 WINDOW_BYTES = 2 << 20
 # Shorter pieces share windows of this width: more groups would cost more time than the bytes saved.
 _SMALLEST_WINDOW = 32
@@ -49,7 +49,10 @@ def gather(data: Bytes, file_offsets: Ints, width: int) -> Bytes:
 
 
 def windows(data: Bytes, width: int) -> npt.NDArray[np.void]:
-    """Return the ``width`` bytes at every offset of ``data``, overlapping and uncopied; index it with brackets only."""
+    """Return the ``width`` bytes at every offset of ``data``, overlapping and uncopied; index it with brackets only.
+
+    ``data`` has ``width`` bytes or more.
+    """
     view: npt.NDArray[np.void] = np.ndarray((len(data) - width + 1,), f"V{width}", data, 0, (1,))
     return view
 

@@ -38,7 +38,7 @@ def _is_v6(records: Records, which: Which) -> Mask:
 
 
 def coded_hosts(records: Records, which: Which) -> Coded:
-    """Return the hosts as numbers of the distinct ones, and those as text for people: ``ip:port``."""
+    """Return the hosts as a coded column, whose values are texts for people: ``ip:port``."""
     # The bytes that tell two hosts apart: address, port, and whether the address is IPv6.
     parts = (
         _field_bytes(records, f"{which}_ip"),

@@ -327,7 +327,8 @@ class IncomingLines:
         """Return the messages of a table, or None if the lines must be read one by one.
 
         That is so if a line has a member that only the line reader knows (``_LATER``), a number that is not a Java
-        ``int``, a body that cannot be decoded, or no topic or another one.
+        ``int``, a body that cannot be decoded, or no topic or another one. It is also so if only some of the messages
+        were stored before, or if such messages may have properties ``by_topic``.
         """
         count, defaults = table.num_rows, self._defaults.members
         columns = {name: _chunk(table, name) for name in table.column_names}

@@ -108,7 +108,7 @@ _IN_JSON = {b"\x01": b'": "', b"\x02": b'", "', bytes([_OBJECT_END]): b'"}'}
 
 
 def join_lines(records: Records, bodies: Bodies) -> tuple[Bytes, Ints]:
-    """Return a line for each record, back to back, and the offset of each; one more offset is the end."""
+    """Return a line for each record, at least one, back to back, and their offsets; one more offset is the end."""
     properties = decode_properties(records)
     fields = _place(records) | _times_and_hosts(records) | _names(records, properties) | _body(records, bodies)
     parts: list[Piece] = []

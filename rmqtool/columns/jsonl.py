@@ -33,7 +33,7 @@ class Lines(NamedTuple):
 
 
 def iter_json_lines(records: Records, bounds: Bounds = DEFAULT_BOUNDS) -> Iterator[Lines]:
-    """Yield a Message line for each record, in their order.
+    """Yield the Message lines of all records, some at a time, in their order.
 
     ``bounds`` limit how many lines are made at a time, and the size of one inflated body.
     """

@@ -152,7 +152,7 @@ class _Rows:
         return texts
 
     def _entries(self) -> tuple[Any, Any, Any]:
-        """Return names and values of the map entries, and the row of each; entries without a value are left out."""
+        """Return names and values of the map entries, and the row of each; without nulls and those of ``_OVER``."""
         if "properties" not in self.names:
             return pa.array([], _TEXT), pa.array([], _TEXT), pa.array([], _LONG)
         lists = self.batch.column("properties").cast(_ENTRIES)

@@ -230,7 +230,7 @@ def _counts(piece_ends: Ints, ends: Ints) -> Ints | int:
 
 
 def _closed_blocks(records: Records) -> tuple[Bytes, Ints]:
-    """Return all property blocks back to back, and where each ends; 0x02 is added to those that do not end with it."""
+    """Return all property blocks back to back, and where each ends; 0x02 is added where a block has another end."""
     offsets, lengths = records.properties_offsets, records.properties_lengths
     blocks = pieces(records.data, offsets, lengths)
     last = records.data[offsets + lengths - 1]

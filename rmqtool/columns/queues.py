@@ -120,7 +120,7 @@ def have_queue_unit(records: Records) -> Mask:
 def tags_codes(records: Records, properties: Properties, topics: Coded, rules: DispatchRules) -> Ints:
     """Return the tags code of each record: the hash of its tag, 0 without one.
 
-    In the delay queues it is the time of delivery (ms).
+    For a message with a delay level in the delay queues it is the time of delivery (ms).
     """
     tags = properties.find(TAGS)
     codes = java_hashes(properties.text, *tags).hashes.view(np.int32).astype(np.int64)

@@ -130,10 +130,11 @@ class Records:
 def decode_records(
     data: Buffer, file_offsets: Ints, end: int | None = None, *, checks: int = 0
 ) -> tuple[Records, Declined | None]:
-    """Return the columns of the records before the first that is not a whole message, and why that one is not.
+    """Return the columns of the records before the first that is not a whole message, and why; None if all are whole.
 
     Bytes from ``end`` on are not read. ``file_offsets`` may be in any order, but not negative. ``checks`` are the bits
-    ``WRONG_...`` that the caller will ask for: the kernel makes these checks while the bytes are in the caches.
+    ``WRONG_...`` that the caller will ask for: the kernel makes these checks while the bytes are in the caches. Without
+    the kernel they are not made.
     """
     piece = as_bytes(data)[:end]
     end = len(piece)
@@ -323,7 +324,10 @@ def are_bridges(records: Records) -> Mask:
 
 
 def have_zeros(records: Records) -> Mask:
-    """Return which records have a zero byte in topic or properties: no text has one, and no checksum covers them."""
+    """Return which records, in the order of the buffer, have a zero byte in topic or properties.
+
+    Such bytes may be unwritten: zeros are not usual in these texts, and the checksum of the body does not cover them.
+    """
     topics = _have_zeros(records.data, records.topic_offsets, records.topic_lengths)
     return topics | _have_zeros(records.data, records.properties_offsets, records.properties_lengths)
 

@@ -49,7 +49,8 @@ _MAGIC_START = _START.packer.pack(0, MESSAGE_MAGIC_V1)[_MAGIC_AT:-1]
 
 # Records that are walked one by one first, to learn how long records are.
 _SAMPLE = 64
-# A step costs some microseconds for any number of walks, a walk a hundred nanoseconds to start and to end: the ratio.
+# To start and end this number of walks (100 nanoseconds each) costs about as much as one step, which takes some
+# microseconds for any number of walks.
 _STEP_COST_IN_WALKS = 24
 _MOST_WALKS = 4096
 # Costs half of what the method ``all`` costs, which matters for small arrays.

@@ -1,7 +1,8 @@
 """Bit maps in the extension of a queue: the groups whose SQL filters accepted a message when it was dispatched.
 
-A bit map is a Bloom filter of 112 bits: it can say yes wrongly, never no. After a yes the broker evaluates the filter
-on the properties. The bits of a group come from the low half of the 128-bit MurmurHash3, seed 0, of ``group#topic``.
+A bit map is a Bloom filter of 112 bits: it can wrongly say yes, but never wrongly no. After a yes the broker
+evaluates the filter on the properties. The bits of a group come from the low half of the 128-bit MurmurHash3, seed 0,
+of ``group#topic``.
 
 Upstream: ``BloomFilter``, ``BitsArray``, ``CommitLogDispatcherCalcBitMap``, and Guava's
 ``Hashing.murmur3_128().hashString(text, UTF_8).asLong()``.
@@ -40,7 +41,8 @@ def make_bit_map(groups: Iterable[tuple[int, ...]], *, bits: int = BITS) -> byte
 def may_match(bit_map: bytes, positions: tuple[int, ...], *, bits: int = BITS) -> bool:
     """Return False if the bit map proves that the filter with these ``positions`` does not match.
 
-    Then it need not be evaluated. ``bits`` is the size of a bit map: one of another size proves nothing.
+    Then it need not be evaluated. Else return True: it may match. ``bits`` is the size of a bit map; one of another
+    size proves nothing.
     """
     if len(bit_map) * 8 != bits:
         return True

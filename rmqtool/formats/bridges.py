@@ -90,9 +90,9 @@ def is_bridge(message: Message) -> bool:
 
 
 def find_last_start(data: bytes) -> int | None:
-    """Return where the last record in ``data`` may begin that a bridge can be; None without one.
+    """Return where the last record in ``data`` that could be a bridge begins, by its magic; None without such a magic.
 
-    A bridge's body is zeros: before any place in it, the nearest magic is its own.
+    The body of a bridge is zeros. So if ``data`` ends inside a bridge, the last magic in it is that of the bridge.
     """
     field = layouts.RECORD_START.field("magic")
     found = data.rfind(MESSAGE_MAGIC_V1.to_bytes(field.size, "big"), field.offset)

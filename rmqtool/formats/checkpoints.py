@@ -62,7 +62,8 @@ def encode_timer_checkpoint(checkpoint: layouts.TimerCheckpoint) -> bytes:
 def min_timestamp(checkpoint: layouts.StoreCheckpoint) -> int:
     """Return the store time (ms) from which a broker dispatches again after a crash.
 
-    The time of the index is left out: a broker adds it only where its settings make recovery look at the index.
+    It is never negative. The time of the index is left out: a broker adds it only where its settings make recovery look
+    at the index.
     """
     return max(0, int64(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SLACK_MS))
 

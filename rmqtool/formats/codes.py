@@ -88,7 +88,7 @@ def transaction_type(sys_flag: int) -> TransactionType:
 
 
 def sys_flag_words(sys_flag: int) -> str:
-    """Return the flag in words, for people; bits without a name in hexadecimal."""
+    """Return the flag in words, for people; bits without a name in hexadecimal; ``none`` if no bit is set."""
     words = []
     if sys_flag & SysFlag.COMPRESSED:
         codec = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
@@ -125,5 +125,5 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def is_since(version: str, since: str) -> bool:
-    """Return whether ``version`` is release ``since`` or a later one."""
+    """Return whether ``version`` is release ``since`` or a later one; ValueError as for ``release``."""
     return release(version) >= tuple(int(part) for part in since.split("."))

@@ -107,12 +107,12 @@ class Message(layouts.MessageRecord):
 
     @property
     def keys(self) -> str | None:
-        """The user's keys as stored: one text, keys separated by blanks."""
+        """The user's keys as stored: one text, keys separated by blanks; None without keys."""
         return properties.keys(self.properties)
 
     @property
     def uniq_key(self) -> str | None:
-        """The unique id that the client made, also called msgId."""
+        """The unique id that the client made, also called msgId; None without one."""
         return properties.uniq_key(self.properties)
 
 
@@ -123,7 +123,7 @@ class Blank(NamedTuple):
 
 
 class Nothing(NamedTuple):
-    """Zeros, or fewer bytes than a record head: no record was written here."""
+    """Zeros, or fewer bytes than a record head: no record was written here; ``length`` bytes are left."""
 
     length: int
 
@@ -131,7 +131,7 @@ class Nothing(NamedTuple):
 def decode_record_in_python(
     data: Buffer, file_offset: int = 0, end: int | None = None
 ) -> Message | Blank | Nothing | Flaw:
-    """Return the record at ``file_offset``, or a flaw; bytes from ``end`` on are not read.
+    """Return the record at ``file_offset``, ``Nothing``, or a flaw; bytes from ``end`` on are not read.
 
     Only the structure is checked: a message is returned when its lengths add up to its size. Without the kernel this
     runs once for each record of a log, so a sound record takes a fast path with no separate checks. All others go to
@@ -261,11 +261,13 @@ def _wrong_length(record: bytes, magic: int) -> str:
 
 
 def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int | None:
-    """Return the size that the lengths of a record add up to; None if they lead past ``total_size`` or past the file.
+    """Return the size that a record's lengths add up to; None if a length field is past ``total_size`` or the file.
 
     ``read(length, offset)`` returns that many bytes, ``offset`` bytes after the start of the record, or fewer where the
     file ends. Only the length fields are read: a damaged ``total_size`` can be two gigabytes, so a caller confirms it
-    here before it reads the whole record. None as well for bytes without the magic of a message.
+    here before it reads the whole record. The properties, which are last, can make the result greater than
+    ``total_size``: the caller compares the two. None as well for a negative length, for bytes without the magic of a
+    message, and where fewer bytes are left than the longest prefix has.
     """
     head = read(layouts.MESSAGE_PREFIX_V6V6.size, 0)
     if len(head) < layouts.MESSAGE_PREFIX_V6V6.size:
@@ -319,7 +321,10 @@ def check_record(
 
 
 def iter_odd_fields(message: Message) -> Iterator[tuple[str, str]]:
-    """Yield the header fields with a value that no broker writes, each with a sentence about it."""
+    """Yield the header fields with a value that a sound record does not have, each with a sentence about it.
+
+    The two limits of the born time are a guess (``MOST_AHEAD_MS``, ``MOST_BEHIND_MS``): a client sets that time.
+    """
     if message.sys_flag & 0xFFFFFFFF & ~KNOWN_SYS_FLAGS:
         yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has undefined bits"
     if message.sys_flag & COMPRESSION_MASK and not message.sys_flag & SysFlag.COMPRESSED:
@@ -343,7 +348,8 @@ def iter_odd_fields(message: Message) -> Iterator[tuple[str, str]]:
 def encode_message(message: layouts.MessageRecord) -> bytes:
     """Return the bytes of a record.
 
-    Raises LayoutError if a value does not fit its field, or if a length in the prefix is not that of its part.
+    Raises LayoutError if a value does not fit its field, or if a length in the prefix is not that of its part; KeyError
+    for a magic that is not a message's.
     """
     prefix = PREFIXES[message.sys_flag & HOST_BITS]
     topic_length = _TOPIC_LENGTHS[message.magic]

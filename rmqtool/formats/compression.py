@@ -26,7 +26,7 @@ class Inflated(NamedTuple):
 
 
 def body_codec(sys_flag: int) -> str | None:
-    """Return the name of the codec of a record's body, or None if it is stored plain."""
+    """Return the name of the codec of a record's body (``unknown`` and a number if undefined), None if it is plain."""
     if not sys_flag & SysFlag.COMPRESSED:
         return None
     number = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
@@ -37,7 +37,7 @@ def inflate_body(sys_flag: int, raw_body: bytes, cap: int = DEFAULT_BODY_CAP) ->
     """Return the body of a record as a consumer gets it; a body that is stored plain is returned as it is.
 
     The flaw BD-INFLATE is returned for a stream that is damaged or incomplete, for an unknown codec, and for a body
-    that would have more than ``cap`` bytes; no more than that is decompressed.
+    that would have more than ``cap`` bytes; decompression stops there, or at most 64 KiB later.
     """
     codec = body_codec(sys_flag)
     # Clients do not decompress an empty body either, even if its flag names a codec.
@@ -119,7 +119,7 @@ _STEP = 1 << 16
 
 
 def compress_body(codec: BodyCodec, body: bytes, level: int = 5) -> bytes:
-    """Return ``body`` compressed as a client does. 5 is a client's default level; LZ4 has no levels."""
+    """Return ``body`` compressed as a client does. 5 is a client's default level; LZ4 ignores ``level``."""
     if codec is BodyCodec.LZ4:
         import lz4.frame
 

@@ -83,9 +83,10 @@ class Salvaged(NamedTuple):
 
 
 def salvage_config(name: str, data: bytes) -> Salvaged | None:
-    """Return the sound part of a configuration file that has no end, or that goes on after its end; else None.
+    """Return the sound part of a configuration file: what comes before the place where it does not parse.
 
-    In a table of settings only whole entries are kept, in a table of offsets each whole offset.
+    In a table of settings only whole entries are kept, in a table of offsets each whole offset. None if the file
+    parses, or if no entry of a table is left.
     """
     root = CONFIG_FILES[name].root
     tables = [field.shape for field in root.fields.values()] if isinstance(root, Bean) else [root]
@@ -162,7 +163,10 @@ def _conform(value: Any, shape: Shape, path: str) -> Any:
 
 
 def _field(value: Any, name: str, shape: Shape, path: str) -> Any:
-    """Return a field with its declared type; an ignored field is taken as it is."""
+    """Return a field with its declared type.
+
+    Null and an undeclared field stay as they are, and so does an ignored field of another type.
+    """
     declared = shape.fields.get(name) if isinstance(shape, Bean) else None
     if value is None or declared is None:
         return value
@@ -229,7 +233,10 @@ _CONVERSIONS: dict[JavaType, Callable[[Any, str], Any]] = {
 
 
 def new_bean(bean: Bean, version: str, **values: Any) -> dict[str, Any]:
-    """Return a new object as a broker of ``version`` makes it: ``values``, and the defaults of the other fields."""
+    """Return a new object as a broker of ``version`` makes it: ``values``, and the defaults of the other fields.
+
+    Fields that the version does not have yet and null values are left out. Raises ValueError for an undeclared name.
+    """
     unknown = values.keys() - bean.fields.keys()
     if unknown:
         raise ValueError(f"no such field: {', '.join(sorted(unknown))}")
@@ -277,7 +284,10 @@ def with_entry(entries: Mapping[Any, Any], key: Any, value: Any, table: Table) -
 
 
 def group_topic_map(offset_table: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the ``groupTopicMap`` that 5.x writes beside an offset table, in upstream's order."""
+    """Return the ``groupTopicMap`` that 5.x writes beside an offset table, in upstream's order.
+
+    A key that is not ``topic@group`` is left out.
+    """
     topics: dict[str, list[str]] = {}
     for key in offset_table:
         parts = key.rstrip("@").split("@")  # Java's split drops empty parts at the end

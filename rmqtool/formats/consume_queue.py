@@ -44,6 +44,8 @@ FILLER = ConsumeQueueUnit(0, FILLER_SIZE, 0)
 FILLER_UNIT = layouts.CONSUME_QUEUE_UNIT.encode(FILLER)
 # A record whose queue offset is further ahead than this is damaged: believing it would fill the disk with fillers.
 WIDEST_GAP = 1 << 20
+# The last queue offset whose place in the files is a Java ``long``, less room for one gap. A record that names a later
+# one is damaged.
 LAST_OFFSET = LONG_MAX // UNIT_SIZE - WIDEST_GAP
 # ``rmqtool copy`` can leave messages out. Their entries point into blank segments before the first message, which begin
 # at this physical offset or later; see repairs/copy.py.
@@ -73,7 +75,10 @@ _AT_ONCE = 4096
 
 
 def count_written(data: bytes) -> int:
-    """Return how many entries a queue file has before the first one that is not written, as ``is_written`` says."""
+    """Return how many entries a queue file has before the first one that is not written, as ``is_written`` says.
+
+    If all are written, this is the number of all.
+    """
     count = len(data) // UNIT_SIZE
     for first in range(0, count, _AT_ONCE):
         some = min(_AT_ONCE, count - first)
@@ -123,7 +128,7 @@ class ConsumeQueueExtUnit(NamedTuple):
 
 
 class ExtFileEnd(NamedTuple):
-    """The end of an extension file: ``marked`` by a size of -1 in a full file, else zeros after the last entry."""
+    """The end of an extension file: ``marked`` by a size of -1 in a full file, else zeros or no bytes after entries."""
 
     marked: bool
 

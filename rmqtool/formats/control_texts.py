@@ -42,7 +42,7 @@ def decode_abort(data: bytes) -> Abort | Flaw:
 
 
 def check_lock(data: bytes) -> Flaw | None:
-    """Return what is odd about the content of ``lock``. Brokers write it and never read it."""
+    """Return what is odd about the content of ``lock``, or None. Brokers write it and never read it."""
     return None if data in (b"", LOCK_CONTENT) else Flaw("ST-LOCK", "not the word lock", 0, len(data))
 
 
@@ -128,7 +128,10 @@ DLEDGER_KEYS = {"checkpoint": ("committedIndex", "endIndex"), "currterm": ("vote
 
 
 def decode_properties_file(data: bytes) -> dict[str, str] | Flaw:
-    """Return the values of ``name=value`` lines, in their order; comments and blank lines are ignored."""
+    """Return the values of ``name=value`` lines, in their order; comments and blank lines are ignored.
+
+    If a name occurs twice, the last value counts.
+    """
     found = {}
     at = 0
     for line in data.splitlines(keepends=True):
@@ -148,7 +151,10 @@ def encode_properties_file(values: Mapping[str, str]) -> bytes:
 
 
 def decode_dledger_state(name: str, data: bytes) -> dict[str, int | str] | Flaw:
-    """Return the content of ``checkpoint`` or ``currterm`` of a DLedger node, indexes and the term as numbers."""
+    """Return the content of ``checkpoint`` or ``currterm`` of a DLedger node, indexes and the term as numbers.
+
+    Keys may be missing, and keys that DLedger does not have stay texts.
+    """
     lines = decode_properties_file(data)
     if isinstance(lines, Flaw):
         return lines

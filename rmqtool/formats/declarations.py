@@ -310,7 +310,10 @@ LAYOUTS = FIXED | VARIABLE
 
 
 class ParsedField(NamedTuple):
-    """A field as its declaration parses it; ``offset`` is from the first byte of the layout, a host has ``fields``."""
+    """A field as its declaration parses it; ``offset`` is from the layout's first byte.
+
+    A host has ``fields``, and None as its value.
+    """
 
     name: str
     offset: int
@@ -321,7 +324,10 @@ class ParsedField(NamedTuple):
 
 
 def parse_fields(layout: str, data: bytes) -> tuple[ParsedField, ...]:
-    """Return the fields of the layout of this name at the beginning of ``data``; bytes after it are ignored."""
+    """Return the fields of the layout of this name at the beginning of ``data``; bytes after it are ignored.
+
+    Raises LayoutError if ``data`` is too short or a length in it is impossible.
+    """
     declared, _ = LAYOUTS[layout]
     try:
         parsed: Container[Any] = declared.parse(data)
@@ -346,7 +352,10 @@ def _fields_of(
 
 
 def bare(part: Construct[Any, Any], context: Container[Any]) -> Construct[Any, Any]:
-    """Return a field without its name, and of two branches the one that the values of ``context`` choose."""
+    """Return the construct of a field without the name, and of two branches the one that ``context`` chooses.
+
+    ``context`` has the values of the record. If these do not include what a branch depends on, both branches stay.
+    """
     while isinstance(part, Renamed | IfThenElse):
         if isinstance(part, Renamed):
             part = part.subcon

@@ -81,7 +81,8 @@ def has_queue_unit(sys_flag: int) -> bool:
 def tags_code(message: Message, delays: Sequence[int]) -> int:
     """Return the tags code of a message's entry, before any extension: the hash of the tag.
 
-    In the delay queues it is the time of delivery in ms, which a broker compares with its clock.
+    It is 0 without a tag. For a message with a delay level in the delay queues it is the time of delivery in ms, which
+    a broker compares with its clock.
     """
     if message.topic == SCHEDULE_TOPIC:
         # A level beyond the last one is the last one, as for a broker.
@@ -93,7 +94,10 @@ def tags_code(message: Message, delays: Sequence[int]) -> int:
 
 
 def queue_entries(message: Message, rules: DispatchRules) -> Iterator[QueueEntry]:
-    """Yield the entries of ``message`` in simple queues: that of its own queue first, then those of further queues."""
+    """Yield the entries of ``message`` in simple queues: that of its own queue first, then those of further queues.
+
+    Half messages and rollbacks have no entries.
+    """
     if not has_queue_unit(message.sys_flag):
         return
     code = tags_code(message, rules.delays)

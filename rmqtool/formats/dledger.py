@@ -43,9 +43,9 @@ class DLedgerBlank(NamedTuple):
 def decode_entry_head(
     data: Buffer, file_offset: int = 0, left: int | None = None
 ) -> DLedgerEntryHead | DLedgerBlank | Nothing | Flaw:
-    """Return the head of the entry at ``file_offset``, the blank, or why it is neither.
+    """Return the head of the entry at ``file_offset``, the blank, ``Nothing`` where none was written, or a flaw.
 
-    ``left`` is how many bytes the file has from there on, when ``data`` has only some of them.
+    ``left`` is how many bytes the file has from there on, when ``data`` has only some of them; the head must be whole.
     """
     left = bytes_left(data, file_offset) if left is None else left
     if left < 2 * layouts.INT.size:

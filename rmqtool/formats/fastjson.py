@@ -152,7 +152,7 @@ class Whole(NamedTuple):
 
 
 def whole_part(text: str, most_open: int) -> Whole | None:
-    """Return the sound part of a text that ends early or goes on after its value; else None.
+    """Return the sound part of a text before the place where it does not parse; None if it parses or has no such part.
 
     The text is cut after the last entry that a comma or a closing bracket follows (a number at the end may have lost
     digits) and that is at most ``most_open`` brackets deep; the open brackets are closed.
@@ -169,7 +169,7 @@ class _Parser:
     """One pass through a text; ``_at`` is the next character.
 
     What a library makes of a comma or a comment depends on the token before it: nothing, ``{``, ``[``, ``name``, ``:``,
-    ``value`` (a plain one), ``}`` (any closing bracket), or the last two with a comma after them.
+    ``value`` (a plain one), ``}`` (any closing bracket), or one of these with a comma after it.
     """
 
     def __init__(self, text: str, dialect: Dialect | None) -> None:
@@ -605,7 +605,7 @@ class _Writer:
         )
 
     def _quote_1_browser(self, text: str) -> str:
-        """Return a string as fastjson 1 writes it browser compatible: everything but plain ASCII is escaped."""
+        """Return a string as fastjson 1 writes it browser compatible: all but plain ASCII is escaped, and ``/``."""
 
         def escape(match: re.Match[str]) -> str:
             short = "\\/" if match[0] == "/" else _SHORT_ESCAPES.get(match[0])

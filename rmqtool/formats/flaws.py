@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Flaw(NamedTuple):
     """Why bytes do not decode: a finding code, a sentence, and the bytes at fault.
 
-    ``at`` is counted from the start of what was decoded.
+    ``at`` is counted from the start of what was decoded. ``length`` is 0 where only the place is known.
     """
 
     code: str

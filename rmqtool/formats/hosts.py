@@ -15,6 +15,8 @@ IPV6_LENGTH = 16
 def format_address(address: bytes) -> str:
     """Return an address as people write it: dotted IPv4, or IPv6 as RFC 5952 says, without brackets.
 
+    Raises ValueError for bytes of another length than 4 and 16.
+
     Not ``str(IPv6Address(...))``: from Python 3.13 on that writes the end of an IPv4-mapped address as dotted IPv4, and
     the same store must give the same text everywhere.
     """
@@ -64,7 +66,7 @@ def _groups(address: bytes) -> list[int]:
 
 
 def _longest_zero_run(groups: list[int]) -> tuple[int, int]:
-    """Return the index and the length of the longest run of zeros, the first of equal ones."""
+    """Return the index and the length of the longest run of zeros, the first of equal ones; (0, 0) without zeros."""
     best = (0, 0)
     start = 0
     for at, group in enumerate(groups):

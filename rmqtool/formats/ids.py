@@ -213,7 +213,7 @@ def encode_pop_id(pop_id: PopId) -> str:
 
 
 def decode_pop_id(text: str) -> PopId | None:
-    """Return the parts of the unique key of a record of the revive topic, or None."""
+    """Return the parts of the unique key of a record of the revive topic, or None for any other text."""
     match = _POP_ID.fullmatch(text)
     if match is None:
         return None
@@ -269,7 +269,7 @@ _LONG = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 class RecallHandle(NamedTuple):
-    """Handle of a timer message, by which its producer takes it back: where it waits, until when (ms), and its key."""
+    """Handle by which the producer of a timer message cancels it: topic, broker, time of delivery (ms), unique key."""
 
     topic: str
     broker_name: str

@@ -126,7 +126,7 @@ def encode_text(text: str) -> bytes:
 
 
 def remainder(value: int, divisor: int) -> int:
-    """Return Java's ``value % divisor``, which has the sign of ``value``."""
+    """Return Java's ``value % divisor``, which has the sign of ``value``; ``divisor`` is positive."""
     return value % divisor if value >= 0 else -(-value % divisor)
 
 

@@ -57,7 +57,11 @@ class MessageJson(NamedTuple):
 
 
 def message_json(message: Message, cap: int = DEFAULT_BODY_CAP) -> MessageJson:
-    """Return a message as JSON; a body that would decompress to more than ``cap`` bytes stays as it is stored."""
+    """Return a message as JSON.
+
+    A body that is damaged, or would decompress to more than ``cap`` bytes, stays as it is stored: in base64, and
+    ``bodyLength`` is null.
+    """
     inflated = inflate_body(message.sys_flag, message.raw_body, cap)
     flaw = inflated if isinstance(inflated, Flaw) else None
     body = message.raw_body if isinstance(inflated, Flaw) else inflated.body

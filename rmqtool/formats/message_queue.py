@@ -44,7 +44,7 @@ class MessageQueue(NamedTuple):
 
 
 def decode_local_offsets(data: bytes) -> dict[MessageQueue, int] | Flaw:
-    """Return the offsets in the order of the file, or why a client does not load it."""
+    """Return the offsets in the order of the file, or why a client does not load it; empty without an offset table."""
     text = _KEY.sub(lambda match: json.dumps(match[1], ensure_ascii=False) + ":", decode_text(data))
     decoded = decode_value(encode_text(text), _OFFSETS)
     if isinstance(decoded, Flaw):

@@ -205,7 +205,7 @@ _FIXED = {
 
 
 def split_copy(name: str) -> tuple[str, Copy]:
-    """Return a file name without ``.bak`` or ``.tmp``, and which of them it had."""
+    """Return a file name without ``.bak`` or ``.tmp``, and which of them it had; MAIN for neither."""
     for copy in (Copy.BAK, Copy.TMP):
         if name.endswith(copy.value):
             return name[: -len(copy.value)], copy
@@ -284,7 +284,11 @@ def _classify_named(path: str) -> StorePath | None:
 
 
 def segment_directory(kind: FileKind, topic: str | None = None, queue_id: int | None = None) -> str:
-    """Return the directory with the segments of a queue or of a compacted queue; without a topic, of the timer log."""
+    """Return the directory with the segments of a queue or of a compacted queue.
+
+    Without a topic it is the directory of all queues of that kind, or of the timer log. Raises KeyError for other
+    kinds: a setting says where the commit log is.
+    """
     directory = _DIRECTORY_OF[kind]
     return directory if topic is None else f"{directory}/{topic}/{queue_id}"
 

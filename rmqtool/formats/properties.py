@@ -133,7 +133,7 @@ class PropertyCrc(NamedTuple):
 
 
 def find_property_crc(block: bytes) -> PropertyCrc | None:
-    """Return the checksum at the end of a block, or None.
+    """Return the checksum at the end of a block, or None without one.
 
     Brokers from 5.2 on write it if enabledAppendPropCRC is set. Its ten decimal digits are stored last digit first.
     """
@@ -144,7 +144,10 @@ def find_property_crc(block: bytes) -> PropertyCrc | None:
 
 
 def encode_property_crc(value: int) -> bytes:
-    """Return the checksum block for ``value``: ten decimal digits, the last digit first."""
+    """Return the checksum block for ``value``: ten decimal digits, the last digit first.
+
+    Raises ValueError for a value of more than 31 bits.
+    """
     if not 0 <= value <= INT_MAX:
         raise ValueError(f"{value} is not a checksum of 31 bits")
     return _crc_block(f"{value:0{CRC_DIGITS}d}"[::-1].encode("ascii"))
@@ -155,7 +158,7 @@ def _crc_block(digits: bytes) -> bytes:
 
 
 def split_property_crc(block: bytes) -> tuple[bytes, PropertyCrc | None]:
-    """Return the block without its checksum, and the checksum."""
+    """Return the block without its checksum, and the checksum; the block as it is and None if it has no checksum."""
     found = find_property_crc(block)
     return (block, None) if found is None else (block[: -found.length], found)
 
@@ -165,7 +168,7 @@ def tags(properties: Mapping[str, str]) -> str | None:
 
 
 def keys(properties: Mapping[str, str]) -> str | None:
-    """Return the user's keys as stored: one text, keys separated by blanks."""
+    """Return the user's keys as stored: one text, keys separated by blanks; None without keys."""
     return properties.get(KEYS)
 
 
@@ -175,5 +178,8 @@ def key_tokens(properties: Mapping[str, str]) -> list[str]:
 
 
 def uniq_key(properties: Mapping[str, str]) -> str | None:
-    """Return the client's unique id. In records of a client batch the name can occur twice; the last one counts."""
+    """Return the client's unique id, or None.
+
+    In records of a client batch the name can occur twice; the last one counts.
+    """
     return properties.get(UNIQ_KEY)

@@ -31,6 +31,7 @@ from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.layout import Buffer, Layout, LayoutError
 
 SEPARATOR = b"\x01"
+# The topic in the key of the row that has the last dispatched record, which is among the bounds.
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 # The first number in a key of the index is the store time rounded down to this.
 HOUR_MS = 3_600_000
@@ -114,7 +115,7 @@ def decode_bound_key(key: bytes) -> BoundRowKey | Flaw:
 
 
 def decode_bound_value(value: bytes) -> layouts.RocksDBOffsetValue | None:
-    """Return a queue's bound, or None for the row of the last dispatched record, which is one number."""
+    """Return a queue's bound; None for a value of another size, as that of the last dispatched record (one number)."""
     layout = layouts.ROCKSDB_OFFSET_VALUE
     return layout.decode(value) if len(value) == layout.size else None
 
@@ -243,7 +244,10 @@ class IndexRowKey(NamedTuple):
         return self._parts()[1]
 
     def _parts(self) -> tuple[str, str]:
-        """Split at the last ``@``, or before the unique key of a POP record, which contains some."""
+        """Split at the last ``@``, or before the unique key of a POP record, which contains some.
+
+        Without an ``@`` the unique key is empty.
+        """
         if self.kind == "U":
             return self.text, self.text
         words = self.text.split("@")

@@ -68,6 +68,6 @@ def decode_op_body(body: bytes) -> tuple[int, ...] | Flaw:
 
 
 def encode_op_body(offsets: Iterable[int], *, listed: bool) -> bytes:
-    """Return the body of an op record; ``listed`` for a broker from 5.1 on."""
+    """Return the body of an op record; ``listed`` for a broker from 5.1 on, otherwise ``offsets`` is a single one."""
     texts = [str(offset) for offset in offsets]
     return "".join(f"{text}," if listed else text for text in texts).encode()

@@ -24,7 +24,8 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer, bytes_left
 from rmqtool.formats.layouts import TimerLogBlank, TimerLogUnit, TimerSlot
 
-# Two laps of seven days, a slot for each second: a delay of up to a week never meets a slot of the lap before.
+# Two laps of seven days, a slot for each second, if timerPrecisionMs has its default: a delay of up to a week never
+# meets a slot of the lap before.
 WHEEL_SLOTS = 2 * 7 * 24 * 3600
 SLOT_SIZE = layouts.TIMER_SLOT.size
 WHEEL_SIZE = WHEEL_SLOTS * SLOT_SIZE
@@ -53,7 +54,7 @@ def is_slot_used(slot: TimerSlot) -> bool:
 
 
 def decode_timer_unit(data: Buffer, file_offset: int = 0) -> TimerLogUnit | TimerLogBlank | Nothing | Flaw:
-    """Return the entry at ``file_offset`` of a timer log file, the blank that ends it, or why it is neither."""
+    """Return the entry at ``file_offset`` of a timer log, the blank, ``Nothing`` at zeros or the end, or a flaw."""
     left = bytes_left(data, file_offset)
     if left < BLANK_SIZE:
         return Nothing(left)

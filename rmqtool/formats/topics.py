@@ -160,7 +160,10 @@ def retried_group(topic: str) -> str | None:
 
 
 def split_namespace(name: str) -> tuple[str, str]:
-    """Return the namespace and the rest of a name that a client with a namespace changed; else an empty namespace."""
+    """Return the namespace and the rest of a name that a client with a namespace changed; else an empty namespace.
+
+    The rest is without ``%RETRY%`` and ``%DLQ%``.
+    """
     bare = name
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         bare = bare.removeprefix(prefix)
@@ -253,10 +256,10 @@ _OWN_TOPICS = (
 
 
 def iter_own_topics(version: str, cluster: str, broker: str) -> Iterator[OwnTopic]:
-    """Yield the topics that a broker of ``version`` has in ``topics.json`` after its first start.
+    """Yield the topics that a broker of ``version`` can have in ``topics.json`` after its first start.
 
-    The settings ``defaultTopicQueueNums`` and ``reviveQueueNum`` (8 each) replace the numbers of TBW102 and the revive
-    topic.
+    A topic with ``needs`` is there only if that setting is on. The settings ``defaultTopicQueueNums`` and
+    ``reviveQueueNum`` (8 each) replace the numbers of TBW102 and the revive topic.
     """
     for topic in _OWN_TOPICS:
         if is_since(version, topic.since):

@@ -15,7 +15,10 @@ _FAILED = "ERROR"
 
 
 class BodyProgram:
-    """The program, started once for all bodies. An answer that begins with ERROR leaves the body as it is."""
+    """The program, started once for all bodies. An answer that begins with ERROR leaves the body as it is.
+
+    Raises UsageError if the text does not name a program that can be started.
+    """
 
     def __init__(self, text: str) -> None:
         self.command = _parse(text)
@@ -42,7 +45,10 @@ class BodyProgram:
         self._process.communicate()
 
     def decode(self, body: bytes) -> str | None:
-        """Return the program's text for a body, or None if it answered ERROR."""
+        """Return the program's text for a body, or None if the answer begins with ERROR.
+
+        Raises UsageError if the program ended before it answered.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -55,7 +55,10 @@ def iter_batches(places: Places) -> Iterator[slice]:
 
 
 def gather_records(file: ReadableFile, log: LogFile, places: Places, *, checksums: bool = True) -> Records:
-    """Return the records at ``places`` in that order, up to the first that is not right or has another size."""
+    """Return the records at ``places`` in that order, up to the first that is not right or has another size.
+
+    Without ``checksums`` a record with a wrong checksum is right. Raises ReadFailed if the file cannot be read there.
+    """
     fits = (places.sizes >= MIN_RECORD_SIZE) & (places.file_offsets >= 0)
     fits &= places.file_offsets + places.sizes <= file.size()
     places = places.select(slice(None if fits.all() else int(np.argmin(fits))))
@@ -235,9 +238,10 @@ def _sorted(places: Places, wanted: Mask) -> Places:
 
 
 def bound_by_queues(files: Sequence[LogFile], queues: Sequence[QueueFiles], selection: Selection) -> Selection:
-    """Return the selection with the first physical offset it can match, if the wanted queues tell one.
+    """Return the selection with the physical offset of the first message that it can match, as queue entries tell.
 
-    An entry is trusted only if its record has the same queue and queue offset.
+    An entry is trusted only if its record has the same queue and queue offset. The selection stays as it is if it does
+    not name queues with a first offset, or if the entry of one of them is not trusted.
     """
     wanted = _wanted_offsets(queues, selection)
     if not wanted:

@@ -110,7 +110,8 @@ class DigestWork:
 def digest_records(records: Records, sense: Sense) -> Digests:
     """Return the digests of some records.
 
-    Messages are identified by physical offset; as SENT by topic and unique key, which are the same in every store.
+    Messages are identified by physical offset; as SENT by topic and unique key, which are the same in every store, or
+    by their digest if they have no unique key.
     """
     topics = records.topics
     digests = list(_of_bytes(records) if sense is Sense.BYTES else _of_content(records, sense))

@@ -43,7 +43,7 @@ PIECE = 8 << 20
 
 
 class LogEnd(NamedTuple):
-    """The end of the last valid record, and that record; None if no record was read."""
+    """The end of the last valid record, and that record; the beginning of the log and None without a record."""
 
     physical_offset: int
     last: Message | None
@@ -57,7 +57,11 @@ class _Unit(NamedTuple):
 
 
 def aligned_log(files: SegmentQueue) -> SegmentQueue:
-    """Return a commit log with each segment at its real offset, without segments that overlap others."""
+    """Return a commit log with each segment at its real offset, without segments that overlap others.
+
+    Most segments are whole segment sizes apart. Another one moves to the offset that its first record gives, and is
+    left out if that does not fit between the others. Without a segment size the log stays as it is.
+    """
     size = files.segment_size
     if not size:
         return files
@@ -75,7 +79,7 @@ def aligned_log(files: SegmentQueue) -> SegmentQueue:
 
 
 def real_base(segment: Segment) -> int | None:
-    """Return the offset at which a segment begins, from its first record."""
+    """Return the offset at which a segment begins, from its first record; None if that is not a valid message."""
     with segment.filesystem.open_read(segment.path) as file:
         what = SegmentWalk(file, None).place_at(0).what if file.size() else None
     return what.physical_offset if isinstance(what, Message) else None
@@ -146,7 +150,7 @@ def _greatest_proven(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> _Uni
 
 
 def _units_before(log: SegmentQueue, queue: ConsumeQueueFiles, most: int) -> Iterator[_Unit]:
-    """Yield the last entries of a queue that point into the log, the last one first."""
+    """Yield those of the last ``most`` entries of a queue that point into the log, the last one first."""
     last = queue.last_unit
     if last is None:
         return

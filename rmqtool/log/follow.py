@@ -56,7 +56,7 @@ def find_settled(files: Sequence[LogFile], start: Mark, not_after: int, upto: in
     """Return up to where the log is settled, from ``start`` on. Records stored later than ``not_after`` (ms) are not.
 
     With ``upto``, the log is walked from ``start`` to the first record at or after that offset. Without it, the walk
-    begins at the last file if ``start`` is before that.
+    begins at the last file whose first record is old enough, if ``start`` is before that.
     """
     files = _begun(files)
     mark = _near_end(files, start, not_after) if upto is None else start
@@ -75,7 +75,10 @@ def find_settled(files: Sequence[LogFile], start: Mark, not_after: int, upto: in
 
 
 def find_record(files: Sequence[LogFile], physical_offset: int) -> Message | None:
-    """Return the message at a physical offset, even with a wrong checksum; None if its lengths do not add up."""
+    """Return the message at a physical offset, even with a wrong checksum.
+
+    None if its lengths do not add up, or if no file has that offset.
+    """
     file = next((file for file in files if file.base_offset <= physical_offset < file.end_offset), None)
     if file is None:
         return None
@@ -85,7 +88,7 @@ def find_record(files: Sequence[LogFile], physical_offset: int) -> Message | Non
 
 
 def is_cut_back(files: Sequence[LogFile], mark: Mark) -> bool:
-    """Return whether a broker cut the log back and wrote it again since it was read up to ``mark``."""
+    """Return whether a broker cut the log back (and maybe wrote it again) since it was read up to ``mark``."""
     if files and files[-1].end_offset < mark.physical_offset:
         return True
     last = mark.last
@@ -96,7 +99,7 @@ def is_cut_back(files: Sequence[LogFile], mark: Mark) -> bool:
 
 
 def find_next_record(files: Sequence[LogFile], physical_offset: int) -> int | None:
-    """Return where the first right record probably begins, from a physical offset on."""
+    """Return where the first right record probably begins, from a physical offset on; None without one."""
     for file in files:
         if physical_offset < file.end_offset:
             with file.open() as opened:

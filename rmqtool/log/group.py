@@ -59,12 +59,12 @@ class Marks:
         self._counts[buckets] = np.minimum(self._counts[buckets], _TWICE)
 
     def packed(self) -> bytes:
-        """Return one bit for each bucket, set if it was counted twice."""
+        """Return one bit for each bucket, set if it was counted twice or more."""
         return np.packbits(self._counts >= _TWICE).tobytes()
 
 
 def is_marked(packed: bytes, hashes: npt.NDArray[np.uint64]) -> Mask:
-    """Return which hashes are in a bucket that was counted twice."""
+    """Return which hashes are in a bucket that was counted twice or more."""
     buckets = _buckets(hashes)
     bits = np.frombuffer(packed, np.uint8)[buckets >> 3] >> (7 - (buckets & 7)).astype(np.uint8)
     marked: Mask = bits & 1 != 0
@@ -75,7 +75,7 @@ Hashes = npt.NDArray[np.uint64]
 
 # Rows that wait unsorted before they are merged into the table.
 _PENDING = 1 << 17
-# Limit of groups in memory, about 30 MiB; more go into a run on disk.
+# A table of more groups than this, about 30 MiB, goes from memory into a run on disk. Rows that wait are added to that.
 HELD = 1 << 19
 # A run can be read in 2 ** _SLICE_BITS slices of the range of hashes.
 _SLICE_BITS = 10
@@ -84,7 +84,10 @@ _WORD = np.dtype(np.int64).itemsize
 
 
 class GroupTable(NamedTuple):
-    """Groups as columns, sorted by hash; ``places`` has the physical offset of one message of each."""
+    """Groups as columns, sorted by hash: numbers of messages and bytes, first and last store time (ms).
+
+    ``places`` has the physical offset of one message of each.
+    """
 
     hashes: Hashes
     messages: Ints
@@ -467,13 +470,13 @@ def _mapped(column: Coded, function: Callable[[Any], Any]) -> Coded:
 
 
 def start_of_hour(time: int, zone: tzinfo | None) -> int:
-    """Return when the hour of ``time`` began in a zone."""
+    """Return when the hour of ``time`` began in a zone (None: the machine's), both in ms."""
     offset = _offset(time, zone)
     return (time + offset) // _HOUR * _HOUR - offset
 
 
 def start_of_day(time: int, zone: tzinfo | None) -> int:
-    """Return when the day of ``time`` began in a zone."""
+    """Return when the day of ``time`` began in a zone (None: the machine's), both in ms."""
     offset = _offset(time, zone)
     start = (time + offset) // (24 * _HOUR) * (24 * _HOUR)
     return start - _offset(start - offset, zone)
@@ -511,11 +514,12 @@ def _values_of(name: str, message: Message, grouping: Grouping) -> list[Any]:
 
 
 def _group_of(message: Message) -> str | None:
-    """Return the group that a message is retried for, or else the producer group of a transaction."""
+    """Return the group that a message is retried for, else the producer group of its transaction, else None."""
     group = retried_group(message.topic)
     return message.properties.get(PGROUP) if group is None else group
 
 
+# The dimensions that a user can name. Reports also group by unique key, body and segment.
 DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day", "size", "kind")
 
 

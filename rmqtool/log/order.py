@@ -32,7 +32,7 @@ Keys = npt.NDArray[np.int64]
 # The columns of a key.
 COLUMNS = 5
 TOPIC, QUEUE, RANK, PLACE, SIZE = range(COLUMNS)
-# Keys that are sorted together in memory, about 20 MiB.
+# From this many keys in memory on, about 20 MiB, they are sorted and go into a run on disk.
 RUN = 1 << 19
 # Keys yielded at once.
 _BLOCK = 4096
@@ -81,7 +81,10 @@ class KeySorter:
         return ranks
 
     def iter_blocks(self) -> Iterator[Keys]:
-        """Yield all keys in order, in blocks of a few thousand. No key can be added after that."""
+        """Yield all keys in order, in blocks of a few thousand. No key can be added after that.
+
+        Their topic column only tells topics apart: it has the rank of a topic if there are runs, else its index.
+        """
         last = self._take_held()
         if not self._runs:
             yield from (last[at : at + _BLOCK] for at in range(0, len(last), _BLOCK))
@@ -169,7 +172,10 @@ class FromLog(NamedTuple):
 
 
 def iter_merged(logs: Sequence[Iterator[Part | Damage | Note]]) -> Iterator[FromLog]:
-    """Yield the messages of several logs by store time. At equal times the log that is listed first comes first."""
+    """Yield the messages of several logs by store time. At equal times the log that is listed first comes first.
+
+    The messages of one log stay in its order, even where a clock was set back.
+    """
     heads = [_Head(events) for events in logs]
     while True:
         for number, head in enumerate(heads):
@@ -221,9 +227,10 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The order of messages, and which of them: the last ``last`` of each queue, or ``sample`` of all.
+    """The order of messages, and which of them: the last ``last`` of each queue (order QUEUE), or ``sample`` of all.
 
-    With ``last``, the last messages are taken first, by their place alone. Other questions are asked only of those.
+    With ``last``, the last messages of the wanted queues are taken first. The other conditions of the selection (time,
+    tag, key, properties, body) are checked only on those, so fewer messages can remain.
     """
 
     order: Order = Order.LOG

@@ -82,7 +82,7 @@ class Belonging:
         return self.wanted.matches(topic) or topic_kind(topic) is TopicKind.SYSTEM
 
     def read_topics(self) -> TopicPatterns:
-        """Return the topics that can contain wanted messages."""
+        """Return the topics that can contain wanted messages; empty patterns, which match all, if all are wanted."""
         if not self.wanted.patterns:
             return self.wanted
         return parse_patterns([*self.wanted.patterns, *WAITING, *ABOUT_WAITING])
@@ -98,7 +98,10 @@ class Belonging:
         return records if chosen.all() else records.select(chosen)
 
     def count_beside(self, records: Records) -> int:
-        """Return how many selected messages are in topics that are not wanted themselves: they wait for wanted ones."""
+        """Return how many selected messages are in topics that are not wanted themselves.
+
+        They wait for wanted topics, are about messages that wait, or name a wanted topic as a further queue.
+        """
         if not self.wanted.patterns:
             return 0
         topics = records.topics
@@ -151,8 +154,9 @@ class Belonging:
 def without_delivered(records: Records, delays: Mapping[int, int], *, with_others: bool) -> Records:
     """Return messages without the broker's own records that a merge of stores cannot take along.
 
-    Delayed messages that are not delivered yet are kept; ``delays`` is the offset of each level. The broker's other
-    topics refer to messages by queue offsets, which are kept only if there is one source.
+    Delayed messages that are not delivered yet are kept; ``delays`` is the offset of each level. ``with_others`` keeps
+    the broker's other topics too: they refer to messages by queue offsets, which stay the same only if there is one
+    source.
     """
     topics = records.topics
     own = topics.each(lambda topic: topic_kind(topic) is TopicKind.SYSTEM, np.bool_)

@@ -64,7 +64,8 @@ def queue_files_of(store: Store) -> list[QueueFiles]:
 class NamedPlaces(NamedTuple):
     """The records of a span of the log that have queue entries: their offsets and sizes, and which are wanted.
 
-    ``preceding`` and ``following`` are the nearest entries outside of the span: no entry points in between.
+    ``preceding`` and ``following`` are where the nearest entries outside of the span point, else ``BEFORE`` and
+    ``AFTER``: no entry points in between. A record in several queues is there several times.
     """
 
     places: Ints
@@ -101,7 +102,8 @@ def count_messages(
 ) -> int | None:
     """Return how many wanted records queue entries name in some spans of the log; None if the entries do not tell.
 
-    In damage this is all that is known of the messages that were there: each had an entry, unless it was in no queue.
+    Wanted is what the topic, queue and queue offset of an entry tell. In damage this is all that is known of the
+    messages that were there: each had an entry, unless it was in no queue.
     """
     count = 0
     for begin, end in spans:
@@ -134,7 +136,7 @@ def count_units(queues: Sequence[QueueFiles], selection: Selection) -> tuple[int
 
 
 def find_extent(queues: Sequence[QueueFiles], begin: int, end: int) -> int | None:
-    """Return where the last record ends that entries from ``begin`` to ``end`` point to; None if they are not trusted.
+    """Return where the last record ends that entries from ``begin`` to ``end`` point to; None without trusted entries.
 
     Records in a log are adjacent and nearly all have an entry. One entry is trusted if it points to ``begin`` exactly,
     several if the first points near it. A damaged entry rarely does either.
@@ -162,7 +164,10 @@ class Named(NamedTuple):
 
 
 def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
-    """Return the entry of a simple queue at ``queue_offset``; its last entry if the queue ends before that."""
+    """Return the entry of a simple queue at ``queue_offset``; its last entry if the queue ends before that.
+
+    If its files begin later, this is the first entry. None for an empty queue, and for a batch queue.
+    """
     with _QueueUnits(queue) as opened:
         index = min(opened.index_of(queue_offset), opened.first_from(AFTER) - 1)
         if index < 0 or queue.is_batch:
@@ -173,7 +178,7 @@ def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
 
 
 def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
-    """Return the physical offsets in the entries of a simple queue at ``queue_offsets``; -1 without an entry."""
+    """Return the physical offsets in the entries of a simple queue at ``queue_offsets``; -1 for none or a filler."""
     found = np.full(len(queue_offsets), -1, np.int64)
     with _QueueUnits(queue) as opened:
         numbers = opened.numbers_of(queue_offsets)
@@ -258,7 +263,8 @@ class _QueueUnits:
     def first_from(self, physical_offset: int, near: int = 0) -> int:
         """Return the number of the first entry, from ``near`` on, that points to ``physical_offset`` or later.
 
-        The step from ``near`` grows fourfold, so a near entry is found fast.
+        Without such an entry this is ``written``, or ``near`` if that is greater. The step from ``near`` grows
+        fourfold, so a near entry is found fast.
         """
         low, high, step = near, self.written, _CLOSE_UNITS
         while high - low > _CLOSE_UNITS:

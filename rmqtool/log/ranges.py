@@ -66,7 +66,8 @@ class _Task:
 def run_in_order(works: Sequence[Work], tasks: Iterable[Any]) -> Generator[Done, None, None]:
     """Yield the result of each task, in the order of the tasks, with a thread for each of ``works``.
 
-    A thread calls only its own work. Closing the iterator waits for the tasks that have begun, and starts no more.
+    A thread calls only its own work. The error of a task is raised in its turn. Closing the iterator waits for the
+    tasks that have begun, and starts no more.
     """
     waiting: SimpleQueue[_Task | None] = SimpleQueue()
     threads = [threading.Thread(target=_serve, args=(work, waiting), daemon=True) for work in works]
@@ -141,9 +142,9 @@ class Plan:
         return any(self.first_times[number] is not None for number in reversed(range(first, len(self.files))))
 
     def find_extent(self, begin: int, end: int = AFTER) -> int | None:
-        """Return where the last record ends that queues point to from ``begin`` to ``end``, None without one.
+        """Return where the last record ends that queues point to from ``begin`` to ``end``.
 
-        It is used where the log itself has no records.
+        It is used where the log itself has no records. None without a trusted entry, and while a broker is writing.
         """
         if self.live:
             return None

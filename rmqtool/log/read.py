@@ -101,7 +101,8 @@ WINDOW = 4 << 20
 _SMALL_WINDOW = 64 << 10
 # Largest range that is read in one call: a window minus room for the record that ends the range.
 ONE_READ = WINDOW - _SMALL_WINDOW
-# The bytes that are skimmed at once, few enough to stay in the caches; and the fewest records in them.
+# The bytes that are skimmed at once, few enough to stay in the caches. With fewer records than ``_FEW`` in them,
+# skimming ends.
 _SKIMMED = 1 << 20
 _FEW = 16
 # The factor by which a small window grows while no further break is found.
@@ -153,9 +154,10 @@ class SegmentScan:
         self._data_end = 0
 
     def find_start(self, file_offset: int, before: int | None = None) -> int | None:
-        """Return where the first right record, or the blank at the end, probably begins, from ``file_offset`` on.
+        """Return where the first right record, or the blank at the end, probably begins; None without one.
 
-        It is a guess: where the record before it ends is unknown, and a body can contain a record. Holes are not read.
+        The search goes from ``file_offset`` to ``before``. It is a guess: where the record before it ends is unknown,
+        and a body can contain a record. Holes are not read.
         """
         # A small window of its own, because the scan reads the found place again in a large one.
         walk = SegmentWalk(self.file, self.base_offset, self.end, compacted=self.compacted)
@@ -171,7 +173,8 @@ class SegmentScan:
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[Rows | Place]:
         """Yield rows and places from ``start``, where a record is expected, up to ``stop`` (None: the end of the file).
 
-        They end before the first right record at or after ``stop``; afterwards ``reached`` is its offset.
+        They end before the first right record at or after ``stop``. Afterwards ``reached`` is its offset, or the end of
+        the file.
         """
         at: int | None = start
         while at is not None and at < self.end:
@@ -286,7 +289,10 @@ class SegmentScan:
 
 
 def are_right(records: Records, places: Ints, *, checksums: bool = True, compacted: bool = False) -> Mask:
-    """Return which records the walk would call messages; ``places`` are their physical offsets."""
+    """Return which records the walk would call messages; ``places`` are their physical offsets.
+
+    Without ``checksums`` they may have wrong ones. Unreadable bytes are not considered; see ``are_readable``.
+    """
     right: Mask = (records.column("physical_offset") == places) & (records.column("store_timestamp") > 0)
     if checksums:
         right &= have_right_crc(records)
@@ -327,7 +333,7 @@ def _first_from(records: Records, right: Mask, offset: int) -> int | None:
 
 
 def run_end(records: Records) -> int:
-    """Return where in the buffer the last record ends."""
+    """Return where in the buffer the last record ends; 0 without records."""
     return int(records.file_offsets[-1]) + int(records.column("total_size")[-1]) if len(records) else 0
 
 
@@ -465,7 +471,7 @@ class Note(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Wanted messages of one file, in its order.
+    """Wanted messages of one file, in its order; gathered ones in the order of the request.
 
     Byte 0 of their buffer is at ``file_offset`` of the file. Without that the buffer was gathered, and the records'
     physical offsets tell where they are.
@@ -521,7 +527,10 @@ class RangeReader:
         self.left_over: Damage | None = None
 
     def parts(self) -> Iterator[Part | Damage]:
-        """Yield the wanted messages and the damage of the range."""
+        """Yield the wanted messages and the damage of the range.
+
+        If reading fails, the rest of the range is damage. Raises ReadFailed only for a missing permission.
+        """
         try:
             with self.asked.file.open() as file:
                 stop = file.size() if self.asked.stop is None else self.asked.stop

@@ -36,7 +36,7 @@ _RANGE = 8 * RANGE
 # Limit of near matches that one range reports.
 _MOST_NEAR = 200
 # Bytes at the beginning of a buffer in which byte frequencies are counted; the least length of the suffix that is
-# searched for first.
+# searched for first, unless the needle is shorter.
 _SAMPLE, _LEAST_END = 1024, 6
 
 
@@ -63,7 +63,7 @@ class Places(NamedTuple):
 
 
 def search(plan: Plan, sought: Sought, effort: Effort) -> Iterator[Places | Damage]:
-    """Yield the offsets of possible matches in the order of the log, and the damage between them."""
+    """Yield the offsets of possible matches in the order of the log, and the damage between them, but no notes."""
     ranges = nominal_ranges(plan, sought.selection.physical_from, _RANGE)
     for answer in run_ranges(plan, ranges, SearchWork(sought), effort):
         if isinstance(answer, Answered):
@@ -176,7 +176,7 @@ def _places(records: Records) -> list[int]:
 
 
 class Neighbours(NamedTuple):
-    """The messages before and after an offset, and the damage met on the way."""
+    """The physical offsets of the messages before and after an offset, None without one; and the damage on the way."""
 
     before: int | None
     after: int | None
@@ -204,7 +204,7 @@ def find_neighbours(plan: Plan, physical_offset: int, effort: Effort) -> Neighbo
 def iter_picked(
     plan: Plan, selection: Selection, effort: Effort, topics: Callable[[str], bool], sys_flag: int = 0
 ) -> Iterator[Message | Damage]:
-    """Yield messages of the topics that ``topics`` accepts, or with one of ``sys_flag``; and damage."""
+    """Yield those selected messages whose topic ``topics`` accepts, or that have a bit of ``sys_flag``; and damage."""
     for found in iter_parts(plan, selection, effort):
         if isinstance(found, Damage):
             yield found

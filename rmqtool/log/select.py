@@ -37,9 +37,10 @@ _DEFAULT_RULES = DispatchRules()
 class Selection(Wanted):
     """A question with the bounds on places that a log can use.
 
-    ``least_offsets`` has queues with their first wanted offset: other queues of their topics are wanted entirely, other
-    topics not at all. ``physical_from`` is a lower bound for the first wanted message. ``rules`` tell the further
-    queues of a message; where topics are named, a message counts for those too.
+    ``least_offset`` is the first wanted offset of each wanted queue. ``least_offsets`` has queues with their first
+    wanted offset: other queues of their topics are wanted entirely, other topics not at all. ``physical_from`` is a
+    lower bound for the first wanted message. ``rules`` tell the further queues of a message; where topics are named, a
+    message counts for those too.
     """
 
     least_offset: int | None = None
@@ -181,7 +182,10 @@ class Selection(Wanted):
         return np.array(found, np.bool_)
 
     def queue_places(self, records: Records) -> tuple[Coded, Ints, Ints]:
-        """Return topic, queue and queue offset of each wanted message, in its own queue if that one is wanted."""
+        """Return topic, queue and queue offset of each of ``records``, in its own queue if that one is wanted.
+
+        Else they are those of the first further queue that is wanted. All ``records`` must be selected by this.
+        """
         topics = records.topics
         queue_ids = records.column("queue_id").astype(np.int64)
         offsets = records.column("queue_offset").copy()

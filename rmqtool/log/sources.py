@@ -177,7 +177,7 @@ class Source:
         return self.store is not None and self.store.is_live
 
     def list_files(self) -> list[LogFile]:
-        """Return the files of the log as they are now."""
+        """Return the files of the log as they are now, without those that are gone."""
         if self.directories:
             return list_logs(self.directories)
         places = [(file, os.path.join(file.directory, file.path)) for file in self.files]
@@ -355,7 +355,10 @@ def log_up_to(store: StoreDirectories, files: list[LogFile], end: int, queues: l
 
 
 def broker_names(stores: Sequence[StoreLog] | Sequence[StoreDirectories]) -> list[str]:
-    """Return a unique name for each store's broker: its own, else that of its directory, else its path."""
+    """Return a unique name for each store's broker: its own, else that of its directory.
+
+    Stores that would have the same name are named by their paths. Raises UsageError if a store is given twice.
+    """
     roots = [store.root for store in stores]
     names = [store.broker or _directory_name(store.root) for store in stores]
     often = Counter(names)

@@ -234,7 +234,7 @@ def iter_lines(source: Source, request: Request, effort: Effort) -> Iterator[Ans
 
 
 def iter_numbers(source: Source, request: Request, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield the number of wanted messages, range by range."""
+    """Yield the number of wanted messages, range by range; sample and limit of the request are not applied."""
     plan, selection = plan_request(source, request, effort)
     return iter_counts(plan, selection, effort)
 
@@ -257,7 +257,10 @@ def iter_limited(found: Iterator[Part | Damage | Note], limit: int) -> Iterator[
 def iter_followed(
     source: Source, request: Request, effort: Effort, pause: Callable[[], None]
 ) -> Iterator[Part | Damage | Note | None]:
-    """Yield the wanted messages, and go on as more are written. None means that there are no more for now."""
+    """Yield the wanted messages, and go on as more are written. None means that there are no more for now.
+
+    After each None comes a ``pause``. This ends only at the limit of the request.
+    """
     plan, selection = plan_request(source, request, effort)
     start = min((file.base_offset for file in plan.wanted), default=0)
     for file in plan.wanted:

@@ -84,7 +84,7 @@ class Watch:
 class Numbering:
     """The queues of a copy while it is written. ``begins_anew`` says whether the queues of a topic count from 0.
 
-    ``moved`` counts the messages that got another queue offset than they had.
+    For the other topics ``moved`` counts the messages that got another queue offset than they had, without late ones.
     """
 
     def __init__(self, begins_anew: Callable[[str], bool]) -> None:
@@ -156,7 +156,7 @@ class SourceQueues:
         self._watches = watches
 
     def places_at(self, queue: Queue, claims: Ints) -> Ints | None:
-        """Return the physical offsets in the entries at the claimed offsets, or None without such a queue."""
+        """Return the physical offsets in the entries at the claimed offsets; None without a readable queue."""
         files = self._files.get(queue)
         if files is None:
             return None
@@ -198,7 +198,7 @@ def _is_contradicted(named: Ints | None, places: Ints) -> bool:
 
 
 def _chain(claims: Ints, due: int | None, named: Ints | None, places: Ints) -> Mask:
-    """Return which numbers are trusted: the longest rising choice of the possible ones.
+    """Return which numbers are trusted: the longest rising sequence of possible numbers.
 
     A number is possible from ``due`` on (0 without it) and below 2**40. An entry in the source confirms the number of
     the record that it points to. If entries confirm at least half of the numbers, another number is possible only if
@@ -282,7 +282,10 @@ class Redaction:
 
     @classmethod
     def of(cls, words: tuple[str, ...], store_host: Host | None) -> Redaction:
-        """Return the redaction of ``--redact``: the word ``body``, and names of properties."""
+        """Return the redaction of ``--redact``: the word ``body``, and names of properties.
+
+        Raises UsageError for a property that brokers need.
+        """
         for word in words:
             if word != BODY and is_reserved(word) and word not in _FREE:
                 raise UsageError(
@@ -430,7 +433,7 @@ class SourceMove:
 
 
 def id_columns(moved: Moved) -> list[Iterable[Any]]:
-    """Return the columns of the id map: topic, queue, then old and new offsets and ids, and the key."""
+    """Return the columns of the id map: topic, queue, then old and new offsets and ids, and the key or None."""
     old = moved.records
     new, _ = decode_records(moved.packed.data.data, moved.packed.starts)
     topics = old.topics

@@ -221,7 +221,10 @@ class SegmentWalk:
         return next(self._check(found, file_offset), None) or found if verify else found
 
     def find_record(self, file_offset: int, before: int | None = None) -> int | None:
-        """Return where the next self-consistent record begins, or the blank that reaches the end; None without one."""
+        """Return where the next self-consistent record begins, or the blank that reaches the end; None without one.
+
+        With ``before``, only records that begin before that offset are looked for.
+        """
         at, length = file_offset, _FIRST_PIECE
         end = self.end if before is None else min(before + _START_SIZE - 1, self.end)
         while at + _START_SIZE <= end:
