@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from shlex import quote
+from typing import Any
 
 from rmqtool.api.check import checking
 from rmqtool.browse.explorer import Explorer
 from rmqtool.browse.file_pages import FilePage
-from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Row, Scope, line
+from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Row, Scope, line, remark
 from rmqtool.findings import Finding, find_code
 from rmqtool.formats import paths
 from rmqtool.formats.paths import FileKind
-from rmqtool.render.text import counted, neutral, size
+from rmqtool.render.text import count, counted, neutral, size
 
 _ABOUT = (Column("", 12), Column(""))
 _FINDINGS = (Column("severity", 8), Column("code", 10), Column("place", 24), Column("what"))
 
 
 class FindingsPage(GrowingPage):
-    """The findings of a check. ``shown`` is the row whose bytes were shown last."""
+    """The findings of a check of ``what``. ``shown`` is the row whose bytes were shown last."""
 
     shown = -1
+    what = "the store"
+    unit = "problem"
     is_wide = True
 
     def step(self, by: int) -> Row | None:
         """Return the next or the previous finding with bytes to show, and remember it."""
-        rows = [row for row in list(self.listed) if row.link is not None]
+        rows = self._with_bytes()
         later = [row for row in rows if row.position > self.shown]
         earlier = [row for row in rows if row.position < self.shown]
         found = later[0] if by > 0 and later else earlier[-1] if by < 0 and earlier else None
         self.shown = self.shown if found is None else found.position
         return found
+
+    def _with_bytes(self) -> list[Row]:
+        return [row for row in list(self.listed) if row.link is not None]
+
+    def end_words(self, by: int) -> str:
+        """Return why there is no next or previous finding."""
+        if self.is_growing():
+            return "no further finding yet: the check goes on"
+        if self.is_failed:
+            return f"the check of {self.what} failed: it does not tell if more is damaged"
+        number, shown = self.number, len(self._with_bytes())
+        place = f"{'last' if by > 0 else 'first'} of {count(shown)}{' with bytes' * (shown < number)} in {self.what}"
+        words = place if shown else f"{counted(number, 'problem')} in {self.what}, none with bytes to show"
+        if not number:
+            words = f"nothing found in {self.what}"
+        return words + "; the check was stopped before its end" * self.is_stopped
 
 
 def findings_page(explorer: Explorer, scope: Scope) -> FindingsPage:
@@ -48,14 +67,23 @@ def findings_page(explorer: Explorer, scope: Scope) -> FindingsPage:
                 yield finding_row(explorer, finding)
             summary = found.check.summary.as_json()["summary"]
             assert isinstance(summary, dict)
-            words = f"checked {counted(summary['messages'], 'message')}, {size(summary['bytes'])}"
-            yield line("", "", "", f"{words}: {counted(kept, 'problem')}", style="title")
+            yield _sum_row(summary, what, kept, is_narrowed=scope.topic is not None)
 
     page = FindingsPage(
         f"damage in {what}", _FINDINGS, make, command, "Enter shows the bytes; d and D go on from there"
     )
-    page.scope = scope
+    page.scope, page.what = scope, what
     return page
+
+
+def _sum_row(summary: Mapping[str, Any], what: str, kept: int, *, is_narrowed: bool) -> Row:
+    """Return the last row of a check: what was read, and what was not checked. A check of a topic reads the log."""
+    read, problems = counted(summary["messages"], "message"), counted(kept, "problem")
+    whole = "" if summary["complete"] else "NOT COMPLETE: "
+    log = f" of the log to check {what}" if is_narrowed else ""
+    words = f"{whole}read {read}, {size(summary['bytes'])},{log}: {problems}".replace(",:", ":")
+    left_out = (f"not checked: {neutral(text)}" for text in summary["notProven"])
+    return remark("", "", "", f"{whole}{problems}; {read} read", style="title", details=(words, *left_out))
 
 
 def finding_row(explorer: Explorer, finding: Finding) -> Row:

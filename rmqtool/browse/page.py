@@ -31,6 +31,8 @@ class Row(NamedTuple):
     link: Link | None = None
     style: str = ""
     details: tuple[str, ...] = ()
+    # A sentence or a sum, which is not counted.
+    is_remark: bool = False
 
 
 class Scope(NamedTuple):
@@ -70,6 +72,8 @@ class Page:
     first_position: int | None = None
     # The byte that was asked for, which the details of its row tell.
     sought: Sought | None = None
+    # The page whose row led here, if its next row can be asked for.
+    origin: Page | None = None
     # A remark for the last line of the screen, when the page is opened.
     said = ""
     # Whether the page needs all of a narrow screen.
@@ -144,23 +148,36 @@ def line(*cells: str, link: Link | None = None, style: str = "", details: Iterab
     return Row(0, cells, link, style, tuple(details))
 
 
+def remark(*cells: str, style: str = "dim", details: Iterable[str] = ()) -> Row:
+    """Return a row for a ``ListPage`` that is a sentence or a sum."""
+    return line(*cells, style=style, details=details)._replace(is_remark=True)
+
+
 class GrowingPage(ListPage):
-    """A page of rows that are read by ``load``, in a thread of their own: what takes long, or what ends a command."""
+    """A page of rows that are read by ``load``, in a thread of their own: what takes long, or what ends a command.
+
+    ``unit`` is what a row is.
+    """
+
+    unit = "row"
+    # Whether a thread reads the rows, or has read them.
+    is_begun = False
 
     def __init__(
         self, title: str, columns: Sequence[Column], make: Callable[[], Iterator[Row]], command: str, note: str = ""
     ) -> None:
         super().__init__(title, columns, (), command, note)
         self._make = make
-        self._is_stopped = False
+        self.is_stopped = False
         self._is_done = False
+        self.is_failed = False
         # The state of the page that is on the screen.
         self.drawn, self.was_growing = 0, True
 
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows at the end."""
         for row in rows:
-            if self._is_stopped:
+            if self.is_stopped:
                 return
             self.listed.append(row._replace(position=len(self.listed)))
             self.end = len(self.listed)
@@ -171,16 +188,27 @@ class GrowingPage(ListPage):
             self.add(self._make())
         except RmqtoolError as error:
             texts = (error.message, error.hint or "")
-            self.add([line(*("" for _ in self.columns[1:]), neutral(error.message), style="error", details=texts)])
+            self.is_failed = True
+            self.add([remark(*("" for _ in self.columns[1:]), neutral(error.message), style="error", details=texts)])
         finally:
             self._is_done = True
 
     def note(self) -> str:
-        found = counted(len(self.listed), "row")
-        return self._note if self._is_done and self._note else found if self._is_done else f"{found}, reading …"
+        if not self._is_done:
+            return f"{self.found()}, reading …"
+        return f"{self.found()}; stopped: not all is read" if self.is_stopped else self._note or self.found()
+
+    def found(self) -> str:
+        """Return how many rows were read so far, those left out that are sentences or sums."""
+        return counted(self.number, self.unit)
+
+    @property
+    def number(self) -> int:
+        """The number of rows that are neither sentences nor sums."""
+        return sum(not row.is_remark for row in list(self.listed))
 
     def is_growing(self) -> bool:
         return not self._is_done
 
     def close(self) -> None:
-        self._is_stopped = True
+        self.is_stopped = self.is_stopped or not self._is_done

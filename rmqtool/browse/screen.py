@@ -20,7 +20,7 @@ from rmqtool.browse.panes import TablePane, TreePane
 from rmqtool.browse.store_pages import first_page
 from rmqtool.browse.tree import store_tree
 from rmqtool.errors import RmqtoolError
-from rmqtool.render.text import cut, display_width, neutral, wrapped
+from rmqtool.render.text import counted, cut, display_width, neutral, wrapped
 
 # Not wider than 80 cells. Tab goes to the tree or to the list, the one without the focus.
 _KEYS = "⏎ open ⌫ back Tab {}  / find : go  f filter  d damage  y copy  ? help  q quit"
@@ -88,7 +88,8 @@ class Browser(App[None]):
         self.tree_pane.moved = self.table.moved = self._moved
         self.tree_pane.opened = self.table.opened = self._opened
         self.past: list[tuple[Page, int, int]] = []
-        self.findings: FindingsPage | None = None
+        # The last check of each topic, and of the store.
+        self.checks: dict[str | None, FindingsPage] = {}
         self.asked = self.told = ""
 
     def compose(self) -> ComposeResult:
@@ -134,7 +135,7 @@ class Browser(App[None]):
         self._begin(page)
         self.told = ""
         if isinstance(page, FindingsPage):
-            self.findings = page
+            self.checks[page.scope.topic] = page
         self.table.show(page)
         self.screen.set_focus(self.table)
         self._give_room()
@@ -150,7 +151,8 @@ class Browser(App[None]):
 
     def _begin(self, page: Page) -> None:
         """Read in a thread what a page does not show at once."""
-        if isinstance(page, GrowingPage) and page.is_growing():
+        if isinstance(page, GrowingPage) and not page.is_begun:
+            page.is_begun = True
             threading.Thread(target=page.load, daemon=True).start()
 
     def _draw_growth(self) -> None:
@@ -226,9 +228,10 @@ class Browser(App[None]):
         if row is not None and row.link is None:
             self._tell("Enter opens nothing here" + (": d shows the damage" * (row.style in ("error", "suspect"))))
         elif row is not None and row.link is not None:
-            if isinstance(self.table.page, FindingsPage):
-                self.table.page.shown = row.position
+            page = self.table.page
             self.open_link(row.link)
+            if isinstance(page, FindingsPage):
+                page.shown, self.table.page.origin = row.position, page
 
     def action_go_back(self) -> None:
         """Return to the page before."""
@@ -293,19 +296,23 @@ class Browser(App[None]):
             self._describe()
 
     def action_damage(self, step: int) -> None:
-        """Check, and from then on go to the next or the previous finding."""
-        page, known, explorer = self.table.page, self.findings, self.explorer
+        """Check what the page is about; on a list of findings, and on the bytes of one, go on in that list."""
+        page, explorer = self.table.page, self.explorer
         if isinstance(explorer, ClusterExplorer):
             self.open_link(explorer.damage)
             return
-        if known is None or (page.scope.topic is not None and known.scope.topic not in (None, page.scope.topic)):
+        known = page if isinstance(page, FindingsPage) else page.origin
+        if not isinstance(known, FindingsPage):
             self.open_link(lambda: findings_page(explorer, Scope(page.scope.topic)))
             return
         row = known.step(step)
         if row is None or row.link is None:
-            self._tell("no further finding" + (" yet: the check goes on" if known.is_growing() else ""))
+            others = [one for one in self.checks.values() if one.scope != known.scope and one.number]
+            elsewhere = "".join(f"; {counted(one.number, 'problem')} listed in {one.what}" for one in others)
+            self._tell(known.end_words(step) + elsewhere)
         else:
             self.open_link(row.link)
+            self.table.page.origin = known
 
     def action_copy(self) -> None:
         """Copy the command that prints what is shown."""

@@ -12,6 +12,7 @@ import pytest
 
 from rmqtool.api.produce import put
 from rmqtool.api.store import Store
+from rmqtool.browse.damage_pages import findings_page
 from rmqtool.browse.page import GrowingPage, Scope
 from rmqtool.browse.panes import tell_apart
 from rmqtool.browse.store_pages import lag_words
@@ -94,6 +95,7 @@ def test_a_short_queue_is_explained(spoiled):
     screen = seen("short-queue", spoiled, play)
     assert "CQ-MISSING" in screen
     assert "3 messages are missing" in screen
+    assert "3 problems; 206 messages read" in screen
 
 
 def test_an_offset_is_explained(shop):
@@ -331,6 +333,75 @@ def test_next_and_previous_finding(spoiled):
     assert titles[1].startswith("CL-CRC")
     assert titles[2] != titles[1]
     assert titles[3] == titles[1]
+
+
+def last_line(typist):
+    """Return the last line of the screen."""
+    return typist.screen().rstrip("\n").splitlines()[-1].rstrip()
+
+
+def test_a_check_of_a_topic_is_no_check_of_the_store(tmp_path):
+    root = make_shop(tmp_path / "store", 40)
+    shorten_queue(root, 2, 3)
+    titles, sums, last = [], [], []
+
+    async def play(typist):
+        for place in ("Payments/0@0", ""):
+            if place:
+                await typist.keys("colon")
+                await typist.text(place)
+            await typist.keys("d")
+            titles.append(typist.app.table.page.title)
+            sums.append(typist.app.table.page.listed[-1].details[0])
+            await typist.keys("backspace")
+            if place:
+                await typist.keys("backspace")
+        await typist.keys("colon")
+        await typist.text("Payments/0@0")
+        await typist.keys("d")
+        await typist.keys("d", "d")
+        last.append(last_line(typist))
+
+    at_screen(root, play)
+    # In each store the file of subscription groups is missing.
+    assert titles == ["damage in Payments", "damage in the store"]
+    assert re.fullmatch(r"read 47 messages, [^,]*, of the log to check Payments: 1 problem", sums[0])
+    assert re.fullmatch(r"read 47 messages, [^,]*: 2 problems", sums[1])
+    assert last == ["last of 1 in Payments; 2 problems listed in the store"]
+
+
+def test_the_list_of_findings_comes_back(spoiled):
+    titles, last = [], []
+
+    async def play(typist):
+        await typist.keys("colon")
+        await typist.text("Orders/2@0")
+        await typist.keys("d")
+        await typist.keys("d", "d", "d", "d")
+        last.append(last_line(typist))
+        await typist.keys("D", "D", "D")
+        last.append(last_line(typist))
+        while typist.app.past:
+            await typist.keys("backspace")
+        await typist.keys("colon")
+        await typist.text("Orders/2@0")
+        for key in ("D", "backspace", "d"):
+            await typist.keys(key)
+            titles.append(typist.app.table.page.title)
+
+    at_screen(spoiled, play)
+    assert last == ["last of 3 in Orders", "first of 3 in Orders"]
+    assert titles == ["damage in Orders", "Orders/2", "damage in Orders"]
+
+
+def test_a_check_that_was_stopped_gives_no_all_clear(shop):
+    explorer = explorer_at(shop)
+    page = findings_page(explorer, Scope())
+    page.close()
+    page.load()
+    assert page.end_words(1) == "nothing found in the store; the check was stopped before its end"
+    assert page.note() == "0 problems; stopped: not all is read"
+    explorer.close()
 
 
 def test_the_mouse_selects_and_opens(shop):

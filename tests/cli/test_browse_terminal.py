@@ -76,7 +76,7 @@ def test_five_questions_are_answered_in_a_terminal(terminal):
     terminal.keys("Orders/2@46", "Enter")
     terminal.sees("47 entries, the next one is 47")
     terminal.keys("d")
-    terminal.sees("CQ-MISSING", "checked 206")
+    terminal.sees("CQ-MISSING", "206 messages read")
     terminal.keys("Down")
     terminal.sees("3 messages are missing", "repair")
     # Which bytes are damaged in this record?
