@@ -84,7 +84,10 @@ class QueueClaims:
         return Verdict.CLAIMED if self._may_be_right(claim, following) else Verdict.STRAY
 
     def _is_credible(self, claim: Claim) -> bool:
-        """Return whether at most ``WIDEST_GAP`` entries are missing before a claim; a wider gap is a damaged offset."""
+        """Return whether at most ``WIDEST_GAP`` entries are missing before a claim; a wider gap is a damaged offset.
+
+        The claim of the first record is always credible.
+        """
         return self.expected is None or claim.queue_offset - self.expected <= WIDEST_GAP
 
     def _may_be_right(self, claim: Claim, following: int | None) -> bool:

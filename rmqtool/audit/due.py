@@ -312,7 +312,10 @@ _HEADS = {"zlib": (b"\x78",), "lz4": (b"\x04\x22\x4d\x18",), "zstd": (b"\x28\xb5
 
 
 def _check_bodies(records: Records, inflating: Inflating) -> Iterator[RecordFlaw]:
-    """Yield the records with a compressed body that does not begin like its codec, or does not inflate."""
+    """Yield the records whose compressed body does not begin like its codec, or with ``WHOLE`` does not inflate.
+
+    With ``NONE`` no body is looked at.
+    """
     if inflating is Inflating.NONE:
         return
     flags = records.column("sys_flag")
@@ -431,7 +434,8 @@ def join_batches(batches: list[Batch]) -> Batch:
     )
 
 
-# A batch ends when it has this many records. To compare even a small one with queues and index takes several reads.
+# A batch ends once it has at least this many records. To compare even a small one with queues and index takes several
+# reads.
 _RECORDS = 1 << 17
 
 

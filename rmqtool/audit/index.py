@@ -292,7 +292,10 @@ class IndexPart:
                 yield low, read_entries(self.file, self.geometry.slots, low, high)
 
     def _first_since(self, physical_offset: int, low: int, high: int) -> int:
-        """Return the first entry of a run, from ``low`` to ``high``, that points to ``physical_offset`` or later."""
+        """Return the first entry of a run that points to ``physical_offset`` or later, or ``high`` if none does.
+
+        The search is from ``low`` to before ``high``.
+        """
         while low < high:
             middle = (low + high) // 2
             entry = read_entries(self.file, self.geometry.slots, middle, middle + 1)
@@ -386,7 +389,7 @@ def is_consistent(examined: ExaminedIndex, *, was_killed: bool) -> bool:
 
 
 def _last_written(file: ReadableFile, geometry: Geometry, count: int) -> int:
-    """Return the number of the last entry that was written. A preallocated file is zeros after it.
+    """Return the number of the last entry that was written, 0 without one. A preallocated file is zeros after it.
 
     ``count`` is the number of entries by the header. It is where the search begins, unless that entry is empty.
     """

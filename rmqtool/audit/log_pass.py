@@ -270,8 +270,9 @@ class LogPass:
     """One reading of a log, whose segments ``source`` reads.
 
     ``end``, ``last_timestamp`` and ``last_place`` are the end, store time and offset of the last record so far,
-    ``newest_timestamp`` is the greatest store time; those more than a day after ``now`` do not count. ``advance`` is
-    called with the size of each segment when it was read.
+    ``newest_timestamp`` is the greatest store time; those more than a day after ``now`` do not count. Before the first
+    record they are the beginning of the log, 0, -1 and 0. ``advance`` is called with the size of each segment when it
+    was read.
     """
 
     def __init__(
@@ -293,7 +294,10 @@ class LogPass:
         self._held: list[Damage] = []
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Yield all records, from the segment on that holds ``start``; damage between them is noted in ``damage``."""
+        """Yield all records, from the segment on that holds ``start``; damage between them is noted in ``damage``.
+
+        The last are those before ``stale``, if older records follow the end of the log.
+        """
         reached: int | None = None
         for segment in self.log:
             if segment.end_offset <= start:

@@ -200,7 +200,7 @@ def judge_units(topic: str, due: Units, found: Units, ext: SegmentQueue | None) 
 
     Another tags code is right if it is the address of an extension entry with the due one. Entries of delayed messages
     have a delivery time instead, which depends on the delay levels of that day. The store does not keep those levels,
-    so a delivery time is right if it differs from the due one by as much as most do.
+    so a delivery time is right if it differs from the due one by as much as most do, and by whole seconds.
     """
     right = found == due
     apart = np.full(len(right), Apart.WRONG, object)

@@ -48,8 +48,8 @@ _NAMED = 1000
 class FlawRun(NamedTuple):
     """Consecutive places of a segment with the same flaw.
 
-    ``moved`` is the distance between where the records are and the offset that they have in their header. ``first`` is
-    the first record with the flaw, if its structure is whole.
+    ``moved`` is the distance between where the records are and the offset that they have in their header, 0 for any
+    flaw but CL-PHY. ``first`` is the first record with the flaw, if its structure is whole.
     """
 
     flaw: Flaw
@@ -124,7 +124,8 @@ class SegmentReport:
     entry_flaws: list[EntryFlaw] = field(default_factory=list)
     entries_compared: int = 0
     entries_left_out: int = 0
-    # Offsets in the file: where the first record was found (None if there is not one), and where the next range begins.
+    # Offsets in the file: where the first record was found (None if there is not one), and where the next range begins
+    # (None after a failed read).
     began: int | None = 0
     reached: int | None = None
     keys: int = 0
@@ -251,7 +252,7 @@ def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: In
 def find_odd_edge(before: SegmentReport, report: SegmentReport) -> OddTime | None:
     """Return the record with an odd time at the border of two reports, the last of one or the first of the next.
 
-    None if the times of the two are in order.
+    None if their times are in order, if the first of the next has no store time, or if a report has no record.
     """
     if not before.tail or not report.head or not 0 < report.head[0].store_timestamp < before.tail[-1].store_timestamp:
         return None
@@ -272,7 +273,7 @@ def iter_odd_times(report: SegmentReport, edge: OddTime | None) -> Iterator[OddT
 
 
 def iter_jumps(before: dict[Queue, Sequence], after: dict[Queue, Sequence]) -> Iterator[Jump]:
-    """Yield the queues whose offsets do not continue from one range of the log to the next."""
+    """Yield a jump for each queue whose offsets do not continue from one range of the log to the next."""
     for queue, sequence in after.items():
         known = before.get(queue)
         if known is not None and sequence.first != known.last + 1:

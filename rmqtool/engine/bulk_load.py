@@ -1,7 +1,8 @@
 """Adds many messages to a store at once, all or none of them: they are staged in files beside the store, then put.
 
-The messages are put into a clone beside the store, with the broker's lock held. The clone replaces the store when it is
-complete and durable. So no reader ever sees the store with some of the messages. Upstream has nothing like it.
+The messages are put into a clone beside the store, with the broker's lock held; if there is no store yet, into an empty
+one. It replaces the store when it is complete and durable. So no reader ever sees the store with some of the messages.
+Upstream has nothing like it.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def is_new(root: str) -> bool:
 
 
 def require_ready(root: str) -> None:
-    """Raise if a store cannot take messages now.
+    """Raise if a store cannot take messages now. A place where a store can be made passes.
 
-    It is in use, was not closed, or is spread over several directories.
+    It is in use, was not closed, is a mount point, or is spread over several directories.
     """
     if is_new(root):
         return
@@ -62,7 +63,8 @@ def require_ready(root: str) -> None:
 def replaced_store(root: str, topics: Mapping[str, int]) -> Iterator[MessageStore]:
     """Give the store at ``root``, open for puts. It replaces the old store at the end; on an error nothing is changed.
 
-    A missing store is created, and missing ``topics`` with their numbers of queues. Other writers wait meanwhile.
+    A missing store is created, and missing ``topics`` with their numbers of queues. Other callers of this function wait
+    meanwhile. A store that is open elsewhere raises StoreInUse.
     """
     root = os.path.realpath(root)
     with held_place(root) as place:
@@ -99,7 +101,7 @@ def _publish(new: str, root: str) -> None:
 
 
 def _require_fit(store: Store) -> None:
-    """Raise for a store that was not closed, or that is spread over several directories."""
+    """Raise for a store that was not closed, is a mount point, or is spread over several directories."""
     root, config = store.root, store.config
     require_replaceable(root)
     for directory in (*config.commit_log_dirs, *config.read_only_commit_log_dirs):
@@ -167,7 +169,10 @@ class StagingWriter:
 
 
 def import_staged(staging: JobDirectory, files: Sequence[StagedFile]) -> int:
-    """Put the staged messages into the store, file by file, and remove the files; return the number of messages."""
+    """Put the staged messages into the store, file by file; return the number of messages.
+
+    The files are removed, also after an error.
+    """
     try:
         if not files:
             return 0

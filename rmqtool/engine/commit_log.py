@@ -65,7 +65,8 @@ class Tail(NamedTuple):
     store_timestamp: int
 
 
-# The result of a plain put: status, queue, queue offset, physical offset, store time (ms), host of the store.
+# The result of a plain put: status, queue, queue offset, physical offset, store time (ms), host of the store. If the
+# write failed, the offsets are -1 and the time is 0.
 Placed: TypeAlias = "tuple[PutStatus, QueueKey, int, int, int, Host]"
 
 # The tail of a log without records.
@@ -205,8 +206,9 @@ class CommitLog:
     def place(self, size: int) -> int:
         """Return the place of a record of ``size`` bytes; roll to the next segment if it does not fit into this one.
 
-        After it there is always space for a blank record. Raises NoSpace, with nothing changed, if there is no room for
-        a segment; if that error is ``taken_back``, records that waited for ``commit`` are gone.
+        ``size`` is at most ``largest_record``. After it there is always space for a blank record. Raises NoSpace, with
+        nothing changed, if there is no room for a segment; if that error is ``taken_back``, records that waited for
+        ``commit`` are gone.
         """
         if self.wrote_offset + size > self.last_end:
             self.prepare_next()
@@ -279,7 +281,7 @@ class CommitLog:
         self.wrote_offset = self.committed_offset = self.flushed_offset = self._base = physical_offset
 
     def follow(self, segments: Sequence[Segment], physical_offset: int, store_timestamp: int) -> None:
-        """Take over what another writer did: its segments, and records that it has synced up to an offset."""
+        """Take over what another writer did: its segments, at least one, and what it has synced up to an offset."""
         with self._guard:
             while len(self.segments) and self.segments.min_offset < segments[0].base_offset:
                 self.segments.remove_first()
@@ -350,7 +352,7 @@ class CommitLog:
         return Tail(reached, store_timestamp)
 
     def read(self, physical_offset: int, length: int) -> bytes:
-        """Return up to ``length`` committed bytes from one segment.
+        """Return up to ``length`` committed bytes from one segment; no bytes if no segment has that offset.
 
         Offset 0 means the beginning of the first segment, even if older segments were removed: upstream reads it so.
         """
@@ -383,7 +385,7 @@ class CommitLog:
         return _NewSegment(directory, Segment(base, self.segment_size, path, files), file)
 
     def _directory_of(self, base: int) -> LogDirectory:
-        """Return the directory of a new segment. Upstream assigns segments to directories in turn, by their number."""
+        """Return the directory of a new segment, by its number in turn as upstream; a full one only if all are full."""
         full = self.full_directories()
         usable = [directory for directory in self.directories if directory not in full] or self.directories
         return usable[base // self.segment_size % len(usable)]
@@ -447,7 +449,7 @@ class Writer:
         self.lock = threading.Lock()
 
     def write(self, ticket: PutTicket) -> None:
-        """Write a ticket, after those that wait already; return when this thread or another one has done so."""
+        """Write or refuse a ticket, after those that wait already; return when this thread or another one has."""
         if self.lock.acquire(False):
             try:
                 if self.waiting:
@@ -571,7 +573,9 @@ class Writer:
 
     @INTERRUPTS.keep_from
     def write_plain(self, kind: object, message: NewMessage, uniq_key: str, now: int) -> Placed | None:
-        """Make the record of a plain message and write it at once; None, with nothing done, if it needs more than that.
+        """Make the record of a plain message and write it at once, or return None with nothing done.
+
+        None: the message needs more than that, the writer is busy, or the store is poisoned.
 
         The whole put of a lone producer without synchronous flush, in one function: the calls that the general path
         makes cost more than what they do.
@@ -616,7 +620,10 @@ class Writer:
         return PutStatus.PUT_OK, queue, queue_offset, position, stored_at, self._encoder.store_host
 
     def _fail(self, group: Sequence[PutTicket], error: BaseException) -> None:
-        """Poison the store. It is unknown what part of the group reached the file, so no producer gets an OK."""
+        """Poison the store. It is unknown what part of the group reached the file, so no producer gets an OK.
+
+        An error that is not a WriteFailed is raised.
+        """
         self._health.poison(error)
         for ticket in group:
             ticket.refuse(PutStatus.UNKNOWN_ERROR)

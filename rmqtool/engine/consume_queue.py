@@ -103,7 +103,10 @@ class DerivedFiles:
             self._new_names.add(split(path)[0])
 
     def flush(self, least_pages: int = 0) -> None:
-        """Force the files with at least ``least_pages`` dirty pages (0: all of them), and all new names."""
+        """Force the files whose dirty range crosses at least ``least_pages`` borders of pages, and all new names.
+
+        With 0 all dirty files are forced.
+        """
         with self._lock:
             due = [
                 path
@@ -224,23 +227,26 @@ class DerivedQueue:
 
 
 class QueueBytes(Protocol):
-    """The entries of one queue as a range of bytes: in files, or made of rows in RocksDB."""
+    """The entries of one queue as a range of bytes: in files, or made of rows in RocksDB.
+
+    Positions count bytes from the beginning of the queue.
+    """
 
     @property
     def file_size(self) -> int:
-        """The size of one file."""
+        """Bytes of one file; rows alone count as files of one entry."""
 
     def write(self, position: int, data: bytes) -> None:
-        """Write entries."""
+        """Write entries; missing files are created."""
 
     def read(self, position: int, length: int) -> bytes:
-        """Return entries; fewer at the end of a file."""
+        """Return entries; fewer at the end of a file, none without a file."""
 
     def clear(self, begin: int, end: int) -> None:
         """Remove the entries of a range at the end of the queue."""
 
     def remove(self, base: int) -> None:
-        """Remove the file that begins at a position."""
+        """Remove the file that begins at a position; rows stay."""
 
 
 class BothKinds(NamedTuple):
@@ -269,7 +275,7 @@ class BothKinds(NamedTuple):
         self.rows.clear(begin, end)
 
     def remove(self, base: int) -> None:
-        """Remove the file that begins at a position."""
+        """Remove the file that begins at a position; the rows stay."""
         self.files.remove(base)
 
 
@@ -333,7 +339,7 @@ class ConsumeQueue:
         # The end of the entries in the files, and the end after ``write_pending``.
         self.max_offset = max_offset
         self.next_offset = max_offset
-        # The physical end of the last message that has an entry.
+        # The physical end of the last message that has an entry; -1 without one, or if the last entry only fills a gap.
         self.max_physic_offset = max_physic_offset
         self.ext = ext
         self._files = files
@@ -359,7 +365,10 @@ class ConsumeQueue:
         return finding
 
     def put_next(self, queue_offset: int, unit: bytes, end: int) -> bool:
-        """Add the encoded entry of a message that ends at ``end``; return False if it is not the next one."""
+        """Add the encoded entry of a message that ends at ``end``.
+
+        Return False, with nothing added, if it is not the next one or was dispatched before.
+        """
         if queue_offset != self.next_offset or end <= self.max_physic_offset:
             return False
         self._pending.append(unit)
@@ -402,7 +411,7 @@ class ConsumeQueue:
         return layouts.CONSUME_QUEUE_UNIT.decode(data) if data else None
 
     def read_units(self, queue_offset: int, most: int) -> list[ConsumeQueueUnit]:
-        """Return up to ``most`` entries from a queue offset on, as far as they are in one file."""
+        """Return up to ``most`` entries from a queue offset on that are in one file; [] outside of the queue."""
         count = min(most, self.max_offset - queue_offset)
         if queue_offset < 0 or count <= 0:
             return []
@@ -440,7 +449,7 @@ class ConsumeQueue:
     def _go_to(self, queue_offset: int, physical_offset: int) -> Finding | None:
         """Fill the gap before an entry that does not follow the last one, if it is not too wide.
 
-        Returns a finding, except for the first entry of a queue and for gaps that the caller meant.
+        Returns a finding for a gap, except before the first entry of a queue and for gaps that the caller meant.
 
         upstream: it appends the entry without a gap, so every later message is at another queue offset than its record
         says.

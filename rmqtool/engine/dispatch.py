@@ -9,7 +9,7 @@ A record is dispatched once consumers may see it. With synchronous flush that is
 4.9 dispatches unflushed records, so consumers get messages that a power cut takes back.
 
 Many records are dispatched by columns: the same entries at a tenth of the cost. If the columns are not clean (damage,
-batch queues), the records are dispatched one by one.
+batch queues), or if queues have extensions, the records are dispatched one by one.
 
 ``BitMaps`` computes, for the extension of a queue, which groups' SQL filters a message matches; a pull skips messages
 whose bits exclude its group. upstream: CommitLogDispatcherCalcBitMap, over ``config/consumerFilter.json``.

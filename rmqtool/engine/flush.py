@@ -16,7 +16,8 @@ an expected producer did not return, turns are handed on directly for a while.
 
 ``Checkpoint`` is the file with the store times up to which log, queues and index are durable. After a crash a broker
 replays the log from shortly before the oldest of them, so none may run ahead of the disk. upstream: StoreCheckpoint.
-Its time of the queues is that of the last dispatched message, durable or not.
+The time of the queues may be that of a message that is not durable yet: the time of the log is never ahead, and the
+oldest time counts.
 """
 
 from __future__ import annotations
@@ -164,13 +165,13 @@ class GroupCommit:
         self._sleep(_Sleeper(None), -1)
 
     def wait(self, physical_offset: int, timeout: float) -> Turn:
-        """Wait until everything before an offset is durable or it is the caller's turn; ``timeout`` is in seconds."""
+        """Wait until everything before an offset is durable or it is the caller's turn; see ``wait_until``."""
         return self.wait_until(physical_offset.__le__, timeout)
 
     def wait_until(self, is_done: Callable[[int], bool], timeout: float) -> Turn:
         """Wait until ``is_done`` accepts the flushed offset, or it is the caller's turn to force.
 
-        ``timeout`` is in seconds. After ``Turn.MINE`` the caller must call ``end_turn``.
+        Returns ``Turn.TOO_LATE`` after ``timeout`` seconds. After ``Turn.MINE`` the caller must call ``end_turn``.
         """
         with self._guard:
             if is_done(self._flushed_offset()):
@@ -357,9 +358,10 @@ class Flusher:
         return True
 
     def flush_if_due(self, *, sync: bool) -> None:
-        """Force everything with synchronous flush, else when ``flushIntervalCommitLog`` or the dirty pages say so.
+        """Force everything with synchronous flush, else if at least ``flushCommitLogLeastPages`` pages are dirty.
 
-        Every ``flushCommitLogThoroughInterval`` ms the number of dirty pages does not count.
+        With ``flushCommitLogTimed`` it looks at the pages only every ``flushIntervalCommitLog`` ms. Every
+        ``flushCommitLogThoroughInterval`` ms their number does not count.
         """
         config, now = self._config, self._clock.monotonic()
         if sync:
@@ -389,7 +391,11 @@ class Flusher:
         return log.committed_offset > log.flushed_offset and log.pages_to_flush() >= least_pages
 
     def commit_if_due(self) -> None:
-        """Write to the file what the off-heap pool holds, by pages and time."""
+        """Write to the file what the off-heap pool holds, if that completes ``commitCommitLogLeastPages`` pages.
+
+        Nothing is written within ``commitIntervalCommitLog`` ms of the last time. After
+        ``commitCommitLogThoroughInterval`` ms the number of pages does not count. A failure poisons the store.
+        """
         config, now = self._config, self._clock.monotonic()
         if now - self._last_commit < config.commit_interval_commit_log:
             return

@@ -128,7 +128,7 @@ class GetMessageResult:
         return b"".join([one.data for one in self.messages])
 
     def decoded(self) -> list[Message | Blank | Nothing | Flaw]:
-        """Return the records decoded; brokers do not check them, so a record can be damaged."""
+        """Return the records decoded; brokers do not check them, so one that is damaged comes as a Flaw or a blank."""
         if self._together is None:
             return [decode_record(one.data) for one in self.messages]
         return decode_records(self._together.data, self._together.starts)
@@ -200,7 +200,8 @@ class SqlFilter:
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _BATCH_UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
-# 4.9 examines at least this many bytes of a queue in one get; 5.x has a setting, maxFilterMessageSize.
+# The most bytes of a queue that 4.9 examines in one get, unless the messages asked for have more; 5.x has a setting,
+# maxFilterMessageSize.
 _LEAST_LOOKED_AT = 16_000
 # Entries read at first, and at each further read: most gets want few.
 _FEW_UNITS, _MANY_UNITS = 64, 800
@@ -236,10 +237,10 @@ class Limits:
         # A record at most this many bytes before the end of the log counts as in memory, as upstream.
         self.in_memory = memory * config.access_message_in_memory_max_ratio // _PERCENT
         self.is_old = config.version is Version.V4_9
-        # In memory, a message of any size fits within these limits.
+        # The limits of an answer whose records are all in memory; one message is always allowed.
         self.bytes_at_once = config.max_transfer_bytes_on_message_in_memory
         self.messages_at_once = max(config.max_transfer_count_on_message_in_memory, 1)
-        # The queues of a slave may end early, which must not move a consumer.
+        # Whether an answer corrects an invalid offset: not on a slave, whose queues may end early.
         self.corrects_offsets = config.broker_role is not BrokerRole.SLAVE
 
     def units(self, most: int) -> int:

@@ -52,7 +52,7 @@ class Health:
             self.has_more_failures = True
 
     def forget_failure(self) -> None:
-        """Let the dispatch go on after a write that failed and was taken back."""
+        """Let puts and the dispatch go on after a write that failed and was taken back; the flags stay."""
         self.failure = None
         self.set(RunningFlag(0))
 

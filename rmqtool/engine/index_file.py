@@ -116,7 +116,7 @@ class IndexFileWriter:
                 number = layouts.INDEX_SLOT.unpack_from(data)[0]
             else:
                 number = layouts.INDEX_SLOT.unpack_from(table, slot * index.SLOT_SIZE)[0]
-        # upstream: a number that no entry has yet ends the chain, except for the number of the next entry.
+        # A number that no entry has yet ends the chain. upstream: the number of the next entry does not.
         return number if 0 < number < self.next_entry else 0
 
     def _set_slot(self, slot: int, number: int) -> None:
@@ -220,7 +220,8 @@ class IndexService:
         self.durable_timestamp = 0
         self._files = files
         self._clock = clock
-        # Held while many keys are inserted, as by the dispatcher; never while a file is created or forced.
+        # Held while many keys are inserted: the writer's lock, if a thread dispatches. It is never held while a file is
+        # created or forced.
         self.without_puts: AbstractContextManager[object] = nullcontext()
         self._lock = threading.Lock()
 
@@ -232,7 +233,9 @@ class IndexService:
             self.indexed_offset = current.header.end_phy_offset if current.next_entry > _FIRST else -1
 
     def put(self, hashes: Iterable[int], physical_offset: int, store_timestamp: int) -> None:
-        """Index a record under key hashes. Without any, this still creates a new file if the current one is full.
+        """Index a record under key hashes, unless it is indexed already.
+
+        Without any, this still creates a new file if the current one is full.
 
         upstream: the record of the last entry is indexed twice when it is dispatched again.
         """

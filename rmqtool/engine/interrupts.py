@@ -135,7 +135,10 @@ def end_as_asked() -> None:
 def to_the_end(
     method: Callable[Concatenate[Owner, Given], Result],
 ) -> Callable[Concatenate[Owner, Given], Result]:
-    """Protect a method from interruption, and deliver a pending signal after it. An error of the method goes first."""
+    """Protect a method from interruption, and deliver a pending signal after it.
+
+    If the method raises, its error is raised, and the signal stays pending.
+    """
     INTERRUPTS.keep_from(method)
 
     @wraps(method)

@@ -91,7 +91,10 @@ DIRECTORIES = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX, paths.CONFIG)
 
 
 def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
-    """Create an empty store with the settings of ``config`` in an empty directory."""
+    """Create an empty store with the settings of ``config``.
+
+    Raises Refused if the directory is not empty, and UsageError for a file size below 1.
+    """
     if filesystem.listdir():
         raise Refused(
             "the directory is not empty",
@@ -401,7 +404,10 @@ def _check_log_directories(directories: Sequence[LogDirectory], version: Version
 def _whole_segments(
     files: WritableFileSystem, listing: StoreListing, config: StoreConfig
 ) -> tuple[list[Segment], str | None]:
-    """Return the segments, which must be of one size, and an empty last one, which brokers drop."""
+    """Return the segments, without an empty last one, which brokers of 5.x drop; and the path of that, or None.
+
+    The path is also None if that segment is not in ``files``. Raises Refused for segments of different sizes.
+    """
     segments, empty = sorted(listing.log_segments), None
     if segments and not segments[-1].size and config.version is not Version.V4_9:
         last = segments.pop()
@@ -415,9 +421,9 @@ def _whole_segments(
 
 
 def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[Tail, Host | None]:
-    """Return the place of the next record, and the host of the last one.
+    """Return the place of the next record, and the host of the last one, None without a record.
 
-    A blank record at the end belongs to the log.
+    A blank record at the end belongs to the log. Raises Refused if there is a segment after the end.
     """
     if not log:
         return Tail(0, 0), None
@@ -455,7 +461,7 @@ def _goes_on(log: SegmentQueue, segment: Segment, offset: int) -> bool:
 
 
 def _size_of(listing: StoreListing, kind: FileKind) -> int:
-    """Return the size of all files of a kind, 0 without any. Different sizes mean that the store needs recovery."""
+    """Return the size of all files of a kind, 0 without any; raise Refused if the sizes differ."""
     found: list[FoundFile] = list(listing.of_kind(kind))
     sizes = {file.size for file in found}
     if len(sizes) > 1:
@@ -466,7 +472,7 @@ def _size_of(listing: StoreListing, kind: FileKind) -> int:
 
 
 def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQueue, log_end: int) -> QueueEnd:
-    """Return the end of a queue, after comparing its last entry with its record."""
+    """Return the end of a queue; raise Refused if its last entry does not match its record."""
     max_offset, last = queue.max_offset, queue.last_unit
     written = max_offset
     # Entries that a broker cut off stay in the file and point past the end of the log.
@@ -508,7 +514,10 @@ def _is_damage(log: SegmentQueue, physical_offset: int) -> bool:
 
 
 def _ext_end(queue: ConsumeQueueFiles, ext: SegmentQueue) -> int:
-    """Return the end of an extension: after the entry that the queue's last address points to."""
+    """Return the end of an extension: after the entry that the queue's last address points to.
+
+    If the queue has no address, that is the end of the files. Raises Refused if there is no entry at the address.
+    """
     try:
         for queue_offset in range(queue.max_offset - 1, queue.first_offset - 1, -1):
             unit = queue.read_unit(queue_offset)
@@ -527,7 +536,7 @@ def _ext_end(queue: ConsumeQueueFiles, ext: SegmentQueue) -> int:
 
 
 def _batch_queue_end(queue: BatchQueueFiles, log: SegmentQueue, log_end: int) -> BatchQueueEnd:
-    """Return the end of a batch queue, after comparing its last entry with its record."""
+    """Return the end of a batch queue; raise Refused if its last entry does not match its record."""
     count = sum(1 for _ in queue.iter_units())
     last = queue.last_unit
     if last is not None and last.physical_offset >= log.min_offset:
@@ -542,7 +551,11 @@ def _batch_queue_end(queue: BatchQueueFiles, log: SegmentQueue, log_end: int) ->
 
 
 def _read_index(listing: StoreListing, config: StoreConfig, log_end: int) -> tuple[list[str], Geometry]:
-    """Return the names of the index files, and the geometry of the last one."""
+    """Return the names of the index files, oldest first, and the geometry of the last one.
+
+    Without files there are no names, and the geometry is that of the settings; so too if the only file has no entry and
+    does not show its geometry. Raises Refused if the last file is damaged, or names a record past the end of the log.
+    """
     configured = Geometry(config.max_hash_slot_num, config.max_index_num)
     found = [file for file in listing.of_kind(FileKind.INDEX) if file.what.name]
     names = sorted(file.what.name or "" for file in found)

@@ -51,7 +51,7 @@ from rmqtool.formats.topics import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RET
 # An address, 4 or 16 bytes, and a port.
 Host: TypeAlias = tuple[bytes, int]
 
-# Clients compress bodies of at least this size.
+# Clients compress bodies of at least this size by default.
 COMPRESS_OVER = 4096
 
 
@@ -228,12 +228,15 @@ def fastest_place() -> Place:
 
 
 def fastest_plain_record() -> Callable[..., bytearray | None]:
-    """Return what makes the record of a message of ``Encoder.record_kind``: the kernel. Without it nothing does."""
+    """Return the kernel's function that makes the record of a message of a kind (``Encoder.record_kind``).
+
+    Without the kernel, the function returns None for every message.
+    """
     return _no_record if kernel.NATIVE is None else kernel.NATIVE.plain_record
 
 
 def _no_record(*_values: object) -> None:
-    """Make no record."""
+    """Return None, as the kernel's ``plain_record`` does for a message that it declines."""
 
 
 def encode_topic(topic: bytes, magic: int) -> bytes:
@@ -242,7 +245,10 @@ def encode_topic(topic: bytes, magic: int) -> bytes:
 
 
 def property_text(properties: Mapping[str, str], bins: int, *, terminated: bool) -> bytes:
-    """Return the property text in the order of a hash map with ``bins`` bins; ``terminated`` ends it with 0x02."""
+    """Return the property text in the order of a hash map with ``bins`` bins; empty without properties.
+
+    ``terminated`` ends any other text with 0x02.
+    """
     return text_template(tuple(properties), bins, terminated)(properties)
 
 
@@ -303,7 +309,10 @@ class TopicRules:
 
 
 def store_host(config: StoreConfig, found: Host | None) -> Host:
-    """Return the host that new records get: the configured one, else that of the existing records."""
+    """Return the host that new records get: address and port of the settings, else those ``found`` in existing records.
+
+    In a store without records the defaults of the settings count.
+    """
     ip, port = found or (parse_address(config.broker_ip1) or bytes(IPV4_LENGTH), config.listen_port)
     if "brokerIP1" in config.origins:
         ip = parse_address(config.broker_ip1) or bytes(IPV4_LENGTH)
@@ -369,9 +378,10 @@ class Encoder:
         return True
 
     def plain_record(self, message: NewMessage, text: bytes, now: int) -> Record | None:
-        """Return the record of a message with a property text, by the kernel; its properties ask for nothing.
+        """Return the record of a message with a property text, made by the kernel, or None.
 
-        None: the message is not plain for another reason, or is refused.
+        The caller knows that the properties are plain (``PropertyKind``). None: the message is refused, its topic is
+        not cached yet, or it needs the general path for another reason.
         """
         body, queue_id = message.body, message.queue_id
         rules = self.topics.get(message.topic)

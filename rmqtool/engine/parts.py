@@ -88,7 +88,7 @@ def log_directories(setup: Setup) -> tuple[LogDirectory, ...]:
 
 
 def read_only_directories(setup: Setup) -> tuple[tuple[str, ReadableFileSystem], ...]:
-    """Return the directories of the commit log that are never written; a missing one is left out."""
+    """Return the directories of the commit log that are never written, without missing ones outside of the store."""
     found = list(setup.read_only_directories)
     for directory in setup.config.read_only_commit_log_dirs:
         inside = beneath(setup.config.root_dir, directory)
@@ -216,7 +216,7 @@ def _queues(setup: Setup, state: StoreState, log: CommitLog) -> ConsumeQueues:
 
 
 def _index(setup: Setup, state: StoreState) -> IndexService:
-    """Return the index, with its last file opened for more entries."""
+    """Return the index, with its last file, if it has one, opened for more entries."""
     service = IndexService(setup.files, state.index_geometry, setup.clock)
     if state.index_names:
         file = setup.files.open_write(join(INDEX, state.index_names[-1]))

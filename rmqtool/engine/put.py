@@ -104,7 +104,11 @@ def _by_level(sent: Destination, level: int, levels: int) -> Destination:
 
 
 def _by_timer(sent: Destination, config: StoreConfig, now: int) -> Destination | PutStatus:
-    """Move a message to the topic of the timer wheel, unless it is due already."""
+    """Move a message to the topic of the timer wheel, unless it is due already; or return why it is refused.
+
+    It is refused if the wheel is off, if the time is malformed or too far away, or if it is due already and deletes
+    another message.
+    """
     if not config.timer_wheel_enable:
         return PutStatus.WHEEL_TIMER_NOT_ENABLE
     deliver = _deliver_time(sent.properties, now)
@@ -124,7 +128,8 @@ def _by_timer(sent: Destination, config: StoreConfig, now: int) -> Destination |
 def due_time(properties: Mapping[str, str], delays: Sequence[int], stored: int) -> int | None:
     """Return when a message that was ``stored`` at a time is due, by its level or its timer. All times are in ms.
 
-    Returns None if it is not delayed, or if the number in the property is malformed.
+    Returns None if it is not delayed, if the number in the property is malformed, or if it has a level and ``delays``
+    is empty.
     """
     level = delay_level(properties)
     if level is not None and level > 0:
@@ -138,7 +143,7 @@ def _belonging(properties: dict[str, str], sent: Destination) -> dict[str, str]:
 
 
 def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
-    """Return the time of delivery (ms) that the first such property asks for; None without a number in one.
+    """Return the time of delivery (ms) that the first such property asks for; None without one or without a number.
 
     Sums overflow as Java's do.
     """
@@ -270,7 +275,7 @@ class MultiDispatchRecord:
         self._targets = _targets(parts.encoder, queue, parts.properties[INNER_MULTI_DISPATCH])
 
     def __call__(self, offsets: QueueOffsets) -> tuple[Record, Sequence[QueueKey]] | PutStatus:
-        """Return the record, and the queues in which it takes an offset."""
+        """Return the record, and the further queues in which it takes an offset; or why it is refused."""
         encoder = self._parts.encoder
         texts = ["" if target is None else str(offsets.next(target)) for target in self._targets]
         properties = {**self._parts.properties, INNER_MULTI_QUEUE_OFFSET: ",".join(texts)}
@@ -286,7 +291,7 @@ class MultiDispatchRecord:
 
 
 def _targets(encoder: Encoder, queue: QueueKey, names: str) -> list[QueueKey | None]:
-    """Return the named queues; None for one without a number, as 5.x gives none to plain topics."""
+    """Return the named queues; None for one in which the message gets no queue offset: in 5.x a plain topic."""
     found: list[QueueKey | None] = []
     for name in names.split(","):
         if encoder.is_4_9:
@@ -314,14 +319,20 @@ class InnerBatchRecord:
         self._queue = queue
 
     def __call__(self, offsets: QueueOffsets) -> tuple[Record, Sequence[QueueKey]] | PutStatus:
-        """Return the record, numbered from the next offset of its queue; no other queue advances."""
+        """Return the record, numbered from the next offset of its queue, or why it is refused.
+
+        No other queue advances.
+        """
         properties = {**self._parts.properties, INNER_BASE: str(offsets.next(self._queue))}
         record = self._parts.encode(properties)
         return record if isinstance(record, PutStatus) else (record, ())
 
 
 def inner_count(properties: Mapping[str, str], sys_flag: int, *, is_batch_topic: bool) -> int | PutStatus:
-    """Return the number of messages in a record, or a refusal if flag, number and topic contradict each other (5.x)."""
+    """Return the number of messages in a record, 1 without INNER_NUM (5.x).
+
+    Returns a refusal if flag, number and topic contradict each other, or if the number is not a positive short.
+    """
     is_inner = bool(sys_flag & SysFlag.INNER_BATCH)
     text = properties.get(INNER_NUM)
     if text is not None and not is_inner:
@@ -419,7 +430,10 @@ class Intake:
     def _accept_special(
         self, message: NewMessage, rules: TopicRules, properties: Mapping[str, str], now: int
     ) -> PutTicket | PutStatus:
-        """Accept a message that is delayed, transactional, an inner batch, or for further queues."""
+        """Return the ticket of a message that is delayed, transactional, an inner batch, or for further queues.
+
+        Or return why it is refused.
+        """
         encoder = self.encoder
         count = 1 if has_queue_unit(message.sys_flag) else 0
         is_inner = False

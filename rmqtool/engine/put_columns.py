@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 # Bytes of records that are encoded and written at once.
 _SLAB = 4 << 20
-# Not stored by columns: half and rolled-back messages take no queue offset, an inner batch takes several.
+# Not stored by columns: transactional messages, because half and rolled-back ones take no queue offset, and inner
+# batches, which take several.
 _NEEDS_A_LOOK = TRANSACTION_MASK | SysFlag.INNER_BATCH
 # Nor are messages that set the host bits themselves: here these bits are set from the addresses.
 _NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | HOST_BITS
@@ -78,6 +79,7 @@ class PutColumns:
     """The results of many puts by row: physical offsets, queue offsets and sizes of the records.
 
     ``refused`` has the status of each row that is not PUT_OK. Its offsets are -1 unless its record was written.
+    ``store_timestamp`` is the latest store time (ms), 0 if nothing was written.
     """
 
     physical_offsets: Ints
@@ -136,7 +138,11 @@ def is_plain(columns: MessageColumns, encoder: Encoder) -> bool:
 
 
 def columns_of(messages: Sequence[NewMessage], intake: Intake, now: int) -> MessageColumns | None:
-    """Return messages as columns, or None if one is not plain. ``now`` is the born time of messages without one."""
+    """Return messages, at least one, as columns; None if one of them needs the general path.
+
+    One needs it also if a number does not fit its field, or if born hosts are of two address families. ``now`` is the
+    born time of messages without one.
+    """
     encoder, kinds = intake.encoder, intake.kinds
     own, texts = encoder.store_host, []
     # All born hosts must have addresses of one length: a slab has one layout of prefixes.
@@ -298,7 +304,7 @@ def _host_bits(columns: MessageColumns, encoder: Encoder) -> int:
 def write_ready(ready: _Ready, put: PutColumns, log: CommitLog, offsets: QueueOffsets, store_timestamp: int) -> None:
     """Give places and queue offsets, append and commit, slab by slab and segment by segment. The writer's lock is held.
 
-    Without space for the next segment, the rest is refused; what was written before stays.
+    Without space for the next segment, the rest is refused; what was written before stays. A failed write is raised.
     """
     import numpy as np
 

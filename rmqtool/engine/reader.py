@@ -6,11 +6,11 @@ Compacted topics have queues and logs of their own, with the last message of eac
 offset before the first message gets the first message. upstream: CompactionStore, CompactionLog.getMessage,
 SparseConsumeQueue.
 
-Queues in RocksDB can be read, but only their own broker writes them. upstream: RocksDBConsumeQueue,
+Queues in RocksDB are read row by row; ``row_queues`` writes them. upstream: RocksDBConsumeQueue,
 RocksDBConsumeQueueTable.
 
-``StoreView`` reads a store without its lock, as it is when the view is opened. Stores that the engine cannot write are
-read this way: with DLedger's log, or with queues in RocksDB.
+``StoreView`` reads a store without its lock, as it is when the view is opened. A store with DLedger's log, which the
+engine cannot write, is read this way.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class LiveDatabaseQueues(Mapping[QueueKey, DatabaseQueue]):
         self._queues = queues
         self._database = database
         self._log = log
-        # The first offset with a message in the log, for a log that begins at an offset.
+        # By queue: where the log began at the last look, and the first queue offset with a message in the log then.
         self._lows: dict[QueueKey, tuple[int, int]] = {}
 
     def __getitem__(self, key: QueueKey) -> DatabaseQueue:
@@ -611,7 +611,7 @@ class _Index:
     geometry: Geometry
 
     def flush(self) -> None:
-        """Everything is in the files already."""
+        """Do nothing: everything is in the files already."""
 
 
 class StoreView:

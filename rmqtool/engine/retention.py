@@ -2,9 +2,9 @@
 
 First go segments of the log, then queue and index files whose records are gone.
 
-Only on request: ``find_expired`` returns what a broker would remove now, ``run`` removes it. A file can be removed
-while it is being read, because the reader keeps it open. upstream: CleanCommitLogService, CleanConsumeQueueService; a
-mapped file in use stays, and upstream tries again for minutes.
+Only on request, or at intervals with ``Setup.expires``: ``find_expired`` returns what a broker would remove now,
+``run`` removes it. A file can be removed while it is being read, because the reader keeps it open. upstream:
+CleanCommitLogService, CleanConsumeQueueService; a mapped file in use stays, and upstream tries again for minutes.
 
 ``remove_queues`` removes the queues of a deleted topic. Its records stay in the log until they expire. upstream:
 DefaultMessageStore.deleteTopics.
@@ -76,7 +76,8 @@ _FORCIBLE_RANGE = (30, 85)
 class DiskSpace:
     """Watches the disks.
 
-    Above the warning level puts are refused, above the forcible level a path gets no new segment.
+    Puts are refused once all disks of the log are above the warning level. A directory whose disk is above the
+    forcible level gets no new segment, unless all disks are above it.
     """
 
     def __init__(self, directories: Sequence[LogDirectory], config: StoreConfig, health: Health) -> None:
@@ -172,7 +173,7 @@ class Retention:
         self._manual_runs = _MANUAL_RUNS
 
     def run_if_due(self, log: CommitLog) -> None:
-        """Do what a broker does every ten seconds, once it has run for a minute."""
+        """Do what a broker does every ``cleanResourceInterval`` ms, once it has run for a minute."""
         if self._clock.monotonic() - self._started >= _FIRST_RUN:
             self.run(log)
 
@@ -180,7 +181,8 @@ class Retention:
         """Remove the oldest segments of the log, then the files that point only to them; return what was removed.
 
         Expired segments are removed in the hour of ``deleteWhen``, after ``ask``, and at any hour if the disk is nearly
-        full. If the disk is full, age does not count.
+        full. If the disk is full, age does not count, unless ``cleanFileForciblyEnable`` is off. At most 10 segments
+        are removed.
         """
         asked_for, used = self._due(log)
         self._manual_runs -= self._manual_runs > 0
@@ -225,9 +227,9 @@ class Retention:
         return Urgency(used > min(normal, self._disks.forcible), used > self._disks.forcible)
 
     def _oldest_segments(self, log: CommitLog, *, at_once: bool) -> list[Segment]:
-        """Return the oldest segments up to the first one that is too young.
+        """Return the oldest segments up to the first one that is too young, at most 10.
 
-        Never the last, never an undispatched one.
+        Never the last, never an undispatched one. With ``at_once`` none is too young.
         """
         oldest = self._clock.now() - self._config.file_reserved_time * _HOUR_MS
         found = []
@@ -275,7 +277,7 @@ class Retention:
         return found
 
     def _remove_index(self, log_min: int) -> list[str]:
-        """Remove the index files whose last entry points to a removed record, never the last file."""
+        """Remove the index files whose last entry points to a removed record, never the last file; return the paths."""
         index = self._dispatcher.index
         removed = []
         for name in index.names[:-1]:

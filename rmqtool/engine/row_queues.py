@@ -87,7 +87,10 @@ class QueueRows:
             yield queue, LastEntry(end, None if row is None else ConsumeQueueUnit(*row[:3]))
 
     def put_entries(self, key: QueueKey, queue_offset: int, units: bytes) -> None:
-        """Add encoded entries from a queue offset on; they are written with ``write_pending``."""
+        """Add encoded entries from a queue offset on, up to the first that is not written; fillers get no row.
+
+        They are written with ``write_pending``.
+        """
         times, pending = self.store_times, self._pending
         last: tuple[int, ConsumeQueueUnit] | None = None
         for at, unit in enumerate(_UNIT.iter_decode(units), queue_offset):
@@ -108,7 +111,7 @@ class QueueRows:
                 self._put_bound(key, "min", 0, last[0] + 1)
 
     def put_entry(self, key: QueueKey, queue_offset: int, unit: ConsumeQueueUnit, store_time: int) -> None:
-        """Set one entry; the bounds of its queue stay as they are."""
+        """Set one entry with the next ``write_pending``; the bounds of its queue stay as they are."""
         row_key = encode_queue_key(QueueRowKey(*key, queue_offset))
         self._pending[row_key] = Row(_ENTRIES, row_key, _VALUE.packer.pack(*unit, store_time))
 
@@ -117,7 +120,7 @@ class QueueRows:
         self._put_bound(key, "max", place, end - 1)
 
     def remove(self, key: QueueKey, queue_offset: int) -> None:
-        """Remove an entry."""
+        """Remove an entry with the next ``write_pending``; the bounds of its queue stay as they are."""
         row_key = encode_queue_key(QueueRowKey(*key, queue_offset))
         self._pending[row_key] = Row(_ENTRIES, row_key, None)
 

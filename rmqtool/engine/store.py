@@ -332,7 +332,10 @@ class MessageStore:
 
     @to_the_end
     def put_columns(self, columns: MessageColumns) -> PutColumns:
-        """Store many messages given as columns. With synchronous flush they are durable when this returns."""
+        """Store many messages given as columns; ``refused`` of the result has those that are not PUT_OK.
+
+        With synchronous flush the others are durable when this returns, unless ``waits_for_disk`` is off.
+        """
         put = PutColumns.of(len(columns))
         if not self._takes_puts or not self._health.is_writeable:
             put.refused = dict.fromkeys(range(len(columns)), PutStatus.SERVICE_NOT_AVAILABLE)
@@ -398,7 +401,10 @@ class MessageStore:
 
     @to_the_end
     def dispatch_now(self) -> int:
-        """Dispatch everything that is visible; return the number of records."""
+        """Dispatch everything that is visible; return the number of records, 0 if a write failed.
+
+        After a full disk the next call tries again; any other failed write poisons the store.
+        """
         engine = self._engine
         self._is_behind = False
         try:
@@ -515,7 +521,7 @@ class MessageStore:
         return queues.simple.get(key) or queues.batch.get(key)
 
     def queues(self) -> list[AnyQueue]:
-        """Return all queues in files that had a message dispatched to them, simple ones first."""
+        """Return all queues that had a message dispatched to them, simple ones first."""
         if self._is_behind:
             self.dispatch_now()
         queues = self._engine.dispatcher.queues
@@ -588,7 +594,8 @@ class MessageStore:
     def _forget_full_disk(self) -> NoSpace | None:
         """Let a store whose log had no room be closed like any other, if nothing of that write is in the log.
 
-        Its messages were refused. Those that still wait are refused too: their queue offsets come after those.
+        Its messages were refused. Those that still wait are refused too: their queue offsets come after those. Returns
+        the error of that write, or None if there was not such a write or another failure followed.
         """
         failure = self._engine.log.taken_back
         if failure is None or failure is not self._health.failure or self._health.has_more_failures:

@@ -5,7 +5,7 @@ upstream: FlushRealTimeService, FlushConsumeQueueService, addScheduleTask.
 ``FirstChange`` keeps the mark of an open store (``abort``): set before the first change, removed when the store is
 closed well. upstream: a broker sets the mark when it opens the store, and removes it unless a flag is set. Here a store
 that refused every put gets no mark. A full disk alone does not keep the mark: everything that was accepted is durable.
-But accepted messages that have no queue entry yet do, for a broker of 5.x leaves one of them out after a clean stop.
+Accepted messages without a queue entry keep it, because a broker of 5.x leaves one of them out after a clean stop.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Upkeep:
                 self.flush_checkpoint()
 
     def flush_checkpoint(self) -> None:
-        """Write the checkpoint. On a full disk the old one stays; it is only older."""
+        """Write the checkpoint, unless a write has failed. A failure here poisons the store; the old times are safe."""
         engine = self._engine
         with self._lock:
             if self._health.failure is None:
@@ -182,7 +182,7 @@ class FirstChange:
         """Set the mark before anything changes; do nothing if it is set.
 
         Also removes an empty last segment, makes a missing checkpoint, and dispatches the records that the last process
-        left undispatched.
+        left undispatched. Raises NoSpace on a full disk, and removes the mark if it could remove the new entries.
         """
         with self._lock:
             if self.is_done:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Covered(NamedTuple):
-    """The end of the index: a record, and how many of its keys have entries."""
+    """The end of the index: the offset of a record, -1 without entries, and how many of its keys have entries."""
 
     place: int
     keys: int

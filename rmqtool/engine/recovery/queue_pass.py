@@ -125,13 +125,16 @@ class QueueCheck:
             self._accept(claim, verdict)
 
     def _settle(self, following: int | None) -> None:
-        """Decide about the waiting record, now that the next record of the queue claims ``following``."""
+        """Decide about the waiting record, now that the next record of the queue claims ``following``.
+
+        At the end of the log ``following`` must be None. Without a waiting record this does nothing.
+        """
         pending, self._pending = self._pending, None
         if pending is not None:
             self._accept(pending, self.claims.judge_by(pending, following))
 
     def _accept(self, claim: Claim, verdict: Verdict) -> None:
-        """Write the entry of a record where ``verdict`` says, after filling the gap before it."""
+        """Write the entry of a record where ``verdict`` says, and fill the gap before it; keep a stray as evidence."""
         expected = self.claims.expected
         if verdict is Verdict.STRAY:
             self._evidence.strays.append((self, claim))

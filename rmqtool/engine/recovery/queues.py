@@ -113,7 +113,7 @@ class QueueEnd:
         return findings
 
     def _zero(self) -> None:
-        """Write zeros to the end of the file that the queue ends in."""
+        """Write zeros over the entries after the end of the queue, in the file that it ends in."""
         position = self.end * UNIT_SIZE
         holding = next((one for one in self.segments if one.base_offset < position < one.end_offset), None)
         if holding is not None:
@@ -322,7 +322,7 @@ class QueuesCheck:
         report.misfits += self._evidence.misfits
 
     def _place_of(self, misfit: Misfit) -> Place:
-        """Return the file and offset of a misfit's record."""
+        """Return the file and offset of a misfit's record; only topic and queue if no segment has it."""
         segment = self._log.log.find(misfit.physical_offset)
         if segment is None:
             return Place(topic=misfit.topic, queue_id=misfit.queue_id)

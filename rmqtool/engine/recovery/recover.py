@@ -146,8 +146,8 @@ def recover(
     """Recover a store that is not open anywhere, and leave it closed. ``advance`` is called with the bytes of log read.
 
     Segments that ``extract`` has kept are not read again. If a write is necessary and less than ``room`` bytes are
-    free, nothing is written. With ``thorough`` everything is repaired that a check reports, also what a broker leaves
-    after a clean stop.
+    free, NoSpace is raised and nothing is written. With ``thorough`` everything is repaired that a check reports, also
+    what a broker leaves after a clean stop.
     """
     directories = log_directories(setup)
     has_log = any(filesystem.exists(path) for filesystem, path in directories)
@@ -261,7 +261,10 @@ class _Recovery:
 
     @contextmanager
     def _rows(self, listing: StoreListing) -> Iterator[QueueRows | None]:
-        """Give the queues in RocksDB, or None. If RocksDB cannot read them, they are built again from the log."""
+        """Give the queues in RocksDB; if RocksDB cannot read them, they are built again from the log.
+
+        None if the store has no such queues, or if the extra for RocksDB is not installed (``report.missing``).
+        """
         if not listing.queue_kinds(self.config).in_rows:
             yield None
             return

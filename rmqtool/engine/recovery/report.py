@@ -55,7 +55,7 @@ class RecoveryReport:
 
     @property
     def loses_only_the_end(self) -> bool:
-        """Whether the recovery only cut off a torn end of the log. Queues and index are made of the log again.
+        """Whether the recovery cut off at most a torn end of the log. Queues and index are made of the log again.
 
         An empty last segment is deleted: a process that was killed had just created it.
         """

@@ -39,7 +39,11 @@ _VALUE = layouts.ROCKSDB_QUEUE_VALUE
 
 @dataclass
 class _Queue:
-    """One queue: the ranges of queue offsets that records claim, in ascending order, and the last of these entries."""
+    """One queue: the ranges of queue offsets that records claim, in ascending order, and the last entry that stays.
+
+    ``last`` and ``last_place`` are its queue offset and physical offset, -1 without one. ``wrong`` counts rows that are
+    missing or differ from their record, ``ahead`` those past the end of the log, ``strange`` those of no record.
+    """
 
     begins: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
