@@ -96,7 +96,7 @@ def sound(data: Buffer, file_offsets: Ints, first_physical_offset: int) -> int:
 
 
 def decoded(data: Bytes, file_offsets: Ints, checks: int) -> dict[str, Any] | None:
-    """Return the columns of the records at some offsets, up to the first that is not a whole message.
+    """Return the columns of the records at some offsets, before the first that is not a whole message, or None.
 
     ``checks`` are bits ``WRONG_...``; the column ``wrong`` has those that failed. Places are compared as if
     byte 0 of ``data`` were physical offset 0.
@@ -111,7 +111,7 @@ def decoded(data: Bytes, file_offsets: Ints, checks: int) -> dict[str, Any] | No
 
 
 def checksums(data: Bytes, offsets: Ints, lengths: Ints) -> npt.NDArray[np.uint32] | None:
-    """Return the CRC-32 (32 bits) of the piece of ``data`` at each offset."""
+    """Return the CRC-32 (32 bits) of the piece of ``data`` at each offset; None without the kernel."""
     native = kernel.NATIVE
     if native is None:
         return None

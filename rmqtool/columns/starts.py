@@ -52,6 +52,7 @@ _SAMPLE = 64
 # To start and end this number of walks (100 nanoseconds each) costs about as much as one step, which takes some
 # microseconds for any number of walks.
 _STEP_COST_IN_WALKS = 24
+# Limit of the walks at once; ``_find_seeds`` reaches it at 700,000 records.
 _MOST_WALKS = 4096
 # Costs half of what the method ``all`` costs, which matters for small arrays.
 _all = np.logical_and.reduce

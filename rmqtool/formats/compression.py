@@ -113,6 +113,7 @@ def _inflate_zstd(data: bytes, cap: int) -> bytes:
     return b"".join(frames)
 
 
+# They raise OverflowError for a body beyond the cap, and other errors for a stream that is damaged or ends early.
 _INFLATERS = {"zlib": _inflate_zlib, "lz4": _inflate_lz4, "zstd": _inflate_zstd}
 # Bytes asked of a decompressor at once; the limit is compared after each step.
 _STEP = 1 << 16

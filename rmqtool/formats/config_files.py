@@ -148,7 +148,7 @@ class _WrongType(ValueError):
 
 
 def _conform(value: Any, shape: Shape, path: str) -> Any:
-    """Return ``value`` with its declared types, as a broker converts it."""
+    """Return ``value`` with its declared types, as a broker converts it; raise _WrongType where it does not load it."""
     if isinstance(shape, Scalar):
         return _CONVERSIONS[shape.java](value, path)
     if isinstance(shape, Sequence):

@@ -50,6 +50,7 @@ LAST_OFFSET = LONG_MAX // UNIT_SIZE - WIDEST_GAP
 # ``rmqtool copy`` can leave messages out. Their entries point into blank segments before the first message, which begin
 # at this physical offset or later; see repairs/copy.py.
 _LEAST_EMPTY_PLACE = 1 << 30
+# The entry that ends a segment of a sparse queue.
 SPARSE_END = BatchConsumeQueueUnit(-1, 0, 0, 0, 0, 0, -1, 0)
 
 _EXT_HEAD = layouts.CONSUME_QUEUE_EXT_HEAD

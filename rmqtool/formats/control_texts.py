@@ -33,7 +33,7 @@ class Abort(NamedTuple):
 
 
 def decode_abort(data: bytes) -> Abort | Flaw:
-    """Return the content of the marker. A broker looks only at whether the file exists."""
+    """Return the content of the marker, or a flaw. A broker looks only at whether the file exists."""
     if not data:
         return Abort(None)
     if not _PID.fullmatch(data):
@@ -114,7 +114,7 @@ class BrokerIdentity(NamedTuple):
 
 
 def decode_broker_identity(data: bytes) -> BrokerIdentity | Flaw:
-    """Return the identity of a broker that runs under a controller."""
+    """Return the identity of a broker that runs under a controller; a flaw for a text of another form."""
     parts = decode_text(data).split("#")
     if len(parts) not in (3, 4) or not all(parts):
         return Flaw("CF-IDENTITY", "not clusterName#brokerName#brokerId", 0, len(data))
@@ -130,7 +130,7 @@ DLEDGER_KEYS = {"checkpoint": ("committedIndex", "endIndex"), "currterm": ("vote
 def decode_properties_file(data: bytes) -> dict[str, str] | Flaw:
     """Return the values of ``name=value`` lines, in their order; comments and blank lines are ignored.
 
-    If a name occurs twice, the last value counts.
+    If a name occurs twice, the last value counts. A flaw for any other line.
     """
     found = {}
     at = 0
@@ -153,7 +153,7 @@ def encode_properties_file(values: Mapping[str, str]) -> bytes:
 def decode_dledger_state(name: str, data: bytes) -> dict[str, int | str] | Flaw:
     """Return the content of ``checkpoint`` or ``currterm`` of a DLedger node, indexes and the term as numbers.
 
-    Keys may be missing, and keys that DLedger does not have stay texts.
+    Keys may be missing, and keys that DLedger does not have stay texts. A flaw for a number that is not a ``long``.
     """
     lines = decode_properties_file(data)
     if isinstance(lines, Flaw):

@@ -162,7 +162,7 @@ def nearest_uniq_key_time(month_span: int, reference: int, zone: tzinfo) -> int 
 
 
 def _month_start(time: int, zone: tzinfo, months: int) -> int | None:
-    """Return when the month that is ``months`` after that of ``time`` began in ``zone``, in ms."""
+    """Return when the month that is ``months`` after that of ``time`` began in ``zone``, in ms, or None."""
     try:
         local = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
         years, month = divmod(local.year * 12 + local.month - 1 + months, 12)

@@ -101,7 +101,7 @@ def _spread(key: str | int) -> int:
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
-    """Replace malformed bytes as Java does: an encoded surrogate, even a cut one, becomes one replacement."""
+    """Replace malformed bytes as Java does: an encoded surrogate, even a cut one, is one U+FFFD. For decoding only."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     at = error.start
@@ -146,7 +146,7 @@ def parse_long(text: str) -> int | None:
 
 
 def _parse_integer(text: str, least: int, greatest: int) -> int | None:
-    """Return an integer as Java's parse methods do: a sign, digits of any script, no blanks, within the range."""
+    """Return an integer as Java's parse methods do: a sign, digits of any script, no blanks, in range; else None."""
     negative = text.startswith("-")
     digits = text[1:] if text.startswith(("-", "+")) else text
     if not digits:

@@ -227,7 +227,7 @@ def classify(path: str, commit_log_directories: Iterable[str] = (COMMIT_LOG,)) -
 
 
 def _classify_fixed(path: str) -> StorePath | None:
-    """Classify files with one place and one name, and snapshots of the timer wheel."""
+    """Classify files with one place and one name, and snapshots of the timer wheel; None for others."""
     bare, copy = split_copy(path)
     kind, copies = _FIXED.get(bare, (None, ()))
     if kind is not None and (copy is Copy.MAIN or copy in copies):
@@ -242,7 +242,7 @@ def _classify_fixed(path: str) -> StorePath | None:
 
 
 def _classify_segment(parts: Sequence[str]) -> StorePath | None:
-    """Classify the segments of queues, the timer log, compaction and DLedger."""
+    """Classify the segments of queues, the timer log, compaction and DLedger; None for others."""
     base_offset = parse_segment_name(parts[-1])
     if base_offset is None:
         return None
@@ -264,7 +264,7 @@ def _classify_segment(parts: Sequence[str]) -> StorePath | None:
 
 
 def _classify_named(path: str) -> StorePath | None:
-    """Classify index and configuration files, DLedger's state, databases and tiered storage."""
+    """Classify index and configuration files, DLedger's state, databases and tiered storage; None for others."""
     directory, _, name = path.rpartition("/")
     bare, copy = split_copy(name)
     if directory == INDEX and _INDEX_NAME.fullmatch(name):

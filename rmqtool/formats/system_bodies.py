@@ -33,7 +33,7 @@ ROCKSDB_OP_BODY = b"\0"
 
 
 def decode_pop_body(tag: PopTag, body: bytes) -> Decoded | Flaw:
-    """Return the fields of a record of the revive topic, by upstream's short names."""
+    """Return the fields of a record of the revive topic, by upstream's short names; a flaw if they do not load."""
     return decode_value(body, POP_BODIES[tag])
 
 
@@ -53,7 +53,7 @@ def popped_offsets(check_point: Mapping[str, Any]) -> Sequence[int]:
 
 
 def decode_op_body(body: bytes) -> tuple[int, ...] | Flaw:
-    """Return the queue offsets of the half messages that an op record decides."""
+    """Return the queue offsets of the half messages that an op record decides; a flaw if one is not a number."""
     offsets = []
     at = 0
     for part in body.split(b","):

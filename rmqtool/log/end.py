@@ -124,7 +124,7 @@ def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> list[_Uni
 
 
 def _greatest_proven(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> _Unit | None:
-    """Return the greatest entry that points to a valid record.
+    """Return the greatest entry that points to a valid record, or None.
 
     It is the last entry of some queue, usually the first tried.
     """
@@ -257,7 +257,7 @@ def _walk(log: SegmentQueue, last: Message, start: int, until: int) -> LogEnd:
 
 
 def _next_segment(log: SegmentQueue, offset: int) -> Segment | None:
-    """Return the first segment with bytes that begins at ``offset`` or later."""
+    """Return the first segment with bytes that begins at ``offset`` or later, or None."""
     return next((segment for segment in log if segment.base_offset >= offset and segment.size), None)
 
 

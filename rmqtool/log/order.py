@@ -372,7 +372,7 @@ def _taken(opened: OpenLogs, files: Sequence[LogFile], number: int, places: Plac
 
 
 def _taken_beneath(opened: OpenLogs, files: Sequence[LogFile], place: int, size: int) -> Part | None:
-    """Return a record from an earlier file: a later file with a wrong name can claim the same offsets."""
+    """Return a record from an earlier file, or None: a later file with a wrong name can claim the same offsets."""
     for file in reversed(files):
         if place < file.end_offset:
             places = Places(np.array([place - file.base_offset]), np.array([size]))

@@ -194,7 +194,7 @@ class SegmentWalk:
         return found if found is not None and found < end else None
 
     def _find_newer(self, file_offset: int) -> int | None:
-        """Return where a record begins that is not older than the last one; older ones are left over from before."""
+        """Return where the next record begins if it is not older than the last one, else None: then it is left over."""
         found = self.find_record(file_offset)
         record = None if found is None else self._decode(found)
         is_newer = isinstance(record, Message) and record.store_timestamp >= self.last_timestamp
