@@ -272,7 +272,7 @@ class ReadLog(Protocol):
 
     @property
     def min_offset(self) -> int:
-        """The physical offset of the log's first byte."""
+        """The physical offset of the log's first byte; without segments 0, or -1 if the log is open for writing."""
 
     def read(self, physical_offset: int, length: int) -> bytes:
         """Return up to ``length`` committed bytes at an offset; fewer where the file or the committed bytes end."""

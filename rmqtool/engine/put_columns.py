@@ -79,7 +79,7 @@ class PutColumns:
     """The results of many puts by row: physical offsets, queue offsets and sizes of the records.
 
     ``refused`` has the status of each row that is not PUT_OK. Its offsets are -1 unless its record was written.
-    ``store_timestamp`` is the latest store time (ms), 0 if nothing was written.
+    ``store_timestamp`` is the latest store time (ms), 0 if no write began.
     """
 
     physical_offsets: Ints

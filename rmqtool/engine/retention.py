@@ -1,4 +1,4 @@
-"""Removes old data, or any data if the disk is full.
+"""Removes old data, or data of any age if the disk is full.
 
 First go segments of the log, then queue and index files whose records are gone.
 
