@@ -99,6 +99,7 @@ class ClusterExplorer:
 
         command = f"rmqtool cat {self.name}{narrowed} -o {start}"
         page = GrowingPage(neutral(scope.topic or "messages"), PLACES, make, command)
+        page.unit = "message"
         page.scope = scope
         return page
 

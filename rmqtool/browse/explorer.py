@@ -9,26 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.api.cat import reading
 from rmqtool.api.query import find
 from rmqtool.api.store import Store as Named
 from rmqtool.browse.file_pages import FileAt, FilePage, Leaf, chain_page, field_of, file_in, newest_page
-from rmqtool.browse.message_pages import (
-    PLACES,
-    LogPage,
-    MessagePage,
-    further_rows,
-    iter_found,
-    row_of,
-    story_rows,
-)
-from rmqtool.browse.page import Column, GrowingPage, Link, ListPage, Page, Row, Scope, Sought, line
+from rmqtool.browse.found_pages import filtered_page, search_page, time_page
+from rmqtool.browse.message_pages import LogPage, MessagePage, further_rows, story_rows
+from rmqtool.browse.page import Column, Link, ListPage, Page, Row, Scope, Sought, line
 from rmqtool.browse.queue_pages import QueuePage, absent_page, other_queues, stored_queue_page
-from rmqtool.errors import NotFound
+from rmqtool.errors import NotFound, UsageError
 from rmqtool.files.filesystem import Kind
 from rmqtool.formats import layouts, paths
 from rmqtool.formats.message_json import message_json
@@ -48,9 +41,8 @@ if TYPE_CHECKING:
 
 # Directories that are listed when they are shown: each queue has one.
 _LATER = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT)
-MOST_FOUND = 1000
 _PLACE = re.compile(r"(.+)/(\d+)@(\d+)", re.DOTALL)
-_TAGS = re.compile(r"[^\s=<>()'\"|]+(\s*\|\|\s*[^\s=<>()'\"|]+)*")
+_CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?")
 
 
 class Explorer:
@@ -242,51 +234,17 @@ class Explorer:
 
     # Words that people type.
 
+    def link_of(self, fields: Mapping[str, Any]) -> Link:
+        """Return a link to a message."""
+        return self.to_message(fields["commitLogOffset"])
+
     def search(self, text: str, scope: Scope) -> Page:
         """Return the messages with an id, a key or a place; without any, those with the text in the body."""
-        command = f"rmqtool query {self.name} {quote(text)}"
-        page = GrowingPage(f"search {neutral(text)}", PLACES, partial(self._search, text), command)
-        page.scope = scope
-        return page
-
-    def _search(self, text: str) -> Iterator[Row]:
-        with find(self.named, text, {"limit": MOST_FOUND}) as found:
-            is_found = False
-            for fields in found.messages:
-                is_found = True
-                yield row_of(fields, self, self._link_of(fields))
-            for reason in found.head.get("reasons", ()):
-                yield line("", "", "", "", neutral(reason), style="dim", details=(neutral(reason),))
-            for near in found.head.get("near", ()):
-                text_near = f"near: {neutral(near)}"
-                yield line("", "", "", "", text_near, style="dim", details=(text_near,))
-        if not is_found:
-            yield line("", "", "", "", "no such id or key; bodies with this text:", style="dim")
-            with reading(self.named, {"body_re": re.escape(text), "limit": MOST_FOUND}) as events:
-                yield from iter_found((one for one in events if isinstance(one, dict)), self, self._link_of)
-
-    def _link_of(self, fields: Mapping[str, Any]) -> Link:
-        return self.to_message(fields["commitLogOffset"])
+        return search_page(self, text, scope)
 
     def filtered(self, text: str, scope: Scope) -> Page:
         """Return the messages of a scope with a tag, or for which an SQL92 expression is true."""
-        which: dict[str, Any] = {"tags": text} if _TAGS.fullmatch(text) else {"where": text}
-        option = "--tag" if "tags" in which else "--where"
-        narrowed = ""
-        if scope.topic is not None:
-            which["topics"], narrowed = scope.topic, f" -t {quote(scope.topic)}"
-        if scope.queue_id is not None:
-            which["queue"], narrowed = scope.queue_id, f"{narrowed} -q {scope.queue_id}"
-        command = f"rmqtool cat {self.name}{narrowed} {option} {quote(text)}"
-
-        def make() -> Iterator[Row]:
-            with reading(self.named, {"limit": MOST_FOUND}, **which) as events:
-                yield from iter_found((one for one in events if isinstance(one, dict)), self, self._link_of)
-
-        where = "all messages" if scope.topic is None else scope.topic
-        page = GrowingPage(f"{neutral(where)} where {neutral(text)}", PLACES, make, command)
-        page.scope = scope
-        return page
+        return filtered_page(self, text, scope)
 
     def at_place(self, text: str, page: Page) -> Page:
         """Return the page for a place: an offset, TOPIC/QUEUE@N, or a time.
@@ -298,7 +256,12 @@ class Explorer:
             return self.queue_page(named[1], int(named[2]), int(named[3]))
         if text.lstrip("@").isdecimal():
             return self._at_offset(int(text.lstrip("@")), page, is_physical=text.startswith("@"))
-        return self._at_time(text, page.scope)
+        if _CLOCK.fullmatch(text):
+            day = datetime.now(self.zone).date()
+            raise UsageError(
+                f"{text} is a time without a day", hint=f"with its day: {day}T{text}, or -2h for 2 hours ago"
+            )
+        return time_page(self, text, page.scope)
 
     def _at_offset(self, offset: int, page: Page, *, is_physical: bool) -> Page:
         if isinstance(page, QueuePage) and not is_physical:
@@ -323,17 +286,3 @@ class Explorer:
                 f"{offset} is past the end of that file ({count(page.end)} bytes): this is offset {offset} of the log"
             )
         return found
-
-    def _at_time(self, text: str, scope: Scope) -> Page:
-        which: dict[str, Any] = {} if scope.topic is None else {"topics": scope.topic}
-        if scope.queue_id is not None:
-            which["queue"] = scope.queue_id
-        narrowed = "".join(f" {o} {quote(str(v))}" for o, v in zip(("-t", "-q"), scope, strict=True) if v is not None)
-        command = f"rmqtool query {self.name} {quote(text)} --kind time{narrowed}"
-
-        def make() -> Iterator[Row]:
-            with find(self.named, text, {"kind": "time"}, **which) as found:
-                for fields in found.messages:
-                    yield row_of(fields, self, self._link_of(fields))
-
-        return GrowingPage(f"first since {neutral(text)}", PLACES, make, command)

@@ -68,6 +68,7 @@ class FilePage(Page):
     """The bytes of a file with their names."""
 
     columns = _COLUMNS
+    place = "a byte of this file; @N: of the log"
     is_wide = True
 
     def __init__(self, file: FileAt, follow: Follow, at: int = 0, note: str = "", why: Sequence[str] = ()) -> None:

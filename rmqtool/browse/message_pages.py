@@ -10,7 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.browse.file_pages import FileAt
-from rmqtool.browse.page import Column, GrowingPage, Link, Page, Row, Scope, line, step_back
+from rmqtool.browse.page import Column, GrowingPage, Link, Page, Row, Scope, line, remark, step_back
 from rmqtool.formats.codes import sys_flag_words
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
@@ -282,6 +282,6 @@ def iter_found(events: Iterator[Any], explorer: Viewer, link_of: Callable[[Mappi
         if "damage" in event:
             damage = event["damage"]
             text = f"{damage['code']}: {neutral(damage['message'])}"
-            yield line(str(damage["offset"]), neutral(damage["file"]), "", "", text, style="error", details=(text,))
+            yield remark(str(damage["offset"]), neutral(damage["file"]), "", "", text, style="error", details=(text,))
         else:
             yield row_of(event, explorer, link_of(event))

@@ -74,6 +74,8 @@ class Page:
     sought: Sought | None = None
     # The page whose row led here, if its next row can be asked for.
     origin: Page | None = None
+    # The meaning of a number that is typed as a place on this page; the prompt says it.
+    place = "an offset of the log"
     # A remark for the last line of the screen, when the page is opened.
     said = ""
     # Whether the page needs all of a narrow screen.
@@ -171,6 +173,8 @@ class GrowingPage(ListPage):
         self.is_stopped = False
         self._is_done = False
         self.is_failed = False
+        # The words before the number of rows while they are read, and those for all rows in the end.
+        self.lead = self.outcome = ""
         # The state of the page that is on the screen.
         self.drawn, self.was_growing = 0, True
 
@@ -195,8 +199,10 @@ class GrowingPage(ListPage):
 
     def note(self) -> str:
         if not self._is_done:
-            return f"{self.found()}, reading …"
-        return f"{self.found()}; stopped: not all is read" if self.is_stopped else self._note or self.found()
+            return f"{self.lead}{self.found()}, reading …"
+        if self.is_stopped:
+            return f"{self.lead}{self.found()}; stopped: not all is read"
+        return self._note or self.outcome or self.found()
 
     def found(self) -> str:
         """Return how many rows were read so far, those left out that are sentences or sums."""

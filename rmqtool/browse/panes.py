@@ -238,7 +238,7 @@ class TablePane(Pane):
         yield self._styled(table_line(self.page.columns, widths, titles), "dim", is_current=False)
         number = self._number()
         shown = self.seen[: self.room]
-        texts = [table_line(self.page.columns, widths, row.cells) for row in shown]
+        texts = [sentence_of(row, self.size.width) or table_line(self.page.columns, widths, row.cells) for row in shown]
         if len(set(texts)) < len(texts):
             texts = self._told_apart(widths, shown, texts)
         for place, (row, text) in enumerate(zip(shown, texts, strict=True)):
@@ -274,6 +274,11 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) ->
         spare += 1
     rest = max(spare // max(open_ended, 1), 1)
     return [cells if column.width or column.is_number else rest for column, cells in zip(columns, fixed, strict=True)]
+
+
+def sentence_of(row: Row, width: int) -> str:
+    """Return the text of a row that is a sentence: it has the whole line. Nothing for a row with cells."""
+    return cut(row.cells[-1], width) if row.is_remark and not any(row.cells[:-1]) else ""
 
 
 def table_line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:

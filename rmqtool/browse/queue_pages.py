@@ -31,12 +31,14 @@ _QUEUES = (
     Column(""),
 )
 _GONE = "no files: no message came yet, or they are lost"
+_LOST = "its files are lost: it had messages"
 
 
 class QueuePage(Page):
     """The messages of a simple queue by queue offset, each read by its entry."""
 
     columns = MESSAGES
+    place = "a queue offset of this queue; @N: of the log"
 
     def __init__(self, explorer: Explorer, topic: str, queue_id: int, at: int | None = None) -> None:
         self.explorer, self.scope = explorer, Scope(topic, queue_id)
@@ -57,9 +59,10 @@ class QueuePage(Page):
             return ""
         if self.end == self.start:
             return f"the queue is empty: it has no queue offset {offset}"
+        log = f"; @{offset} is one of the log"
         if offset < self.start:
-            return f"queue offset {offset} is deleted: the first one left is {self.start}"
-        return f"queue offset {offset} is past the end: the last entry is {self.end - 1}"
+            return f"queue offset {offset} is deleted: the first one left is {self.start}{log}"
+        return f"queue offset {offset} is past the end: the last entry is {self.end - 1}{log}"
 
     def note(self) -> str:
         if self.end == self.start:
@@ -114,7 +117,7 @@ def topic_page(explorer: Explorer, topic: str) -> Page:
         queue = explorer.queue_files(topic, queue_id)
         bounds = (str(queue.first_offset), str(queue.max_offset)) if queue.segments else ("", "")
         queue.segments.close()
-        words = "" if queue_id in there else _GONE
+        words = "" if queue_id in there else _gone_words(explorer, topic, queue_id)
         details = (f"queue {queue_id}: {words}", *_evidence(explorer, topic, queue_id)) if words else ()
         link = partial(explorer.queue_page, topic, queue_id)
         rows.append(line(str(queue_id), *bounds, words, link=link, style="warning" * bool(words), details=details))
@@ -131,7 +134,8 @@ def absent_page(explorer: Explorer, topic: str, queue_id: int) -> Page:
     if not there and not configured_ids(explorer, topic):
         texts = [f"there is no topic {neutral(topic)}: no queue has its files, and topics.json does not name it"]
     else:
-        texts = [f"{neutral(topic)} has no queue {queue_id}: {_GONE}", *_evidence(explorer, topic, queue_id)]
+        words = _gone_words(explorer, topic, queue_id)
+        texts = [f"{neutral(topic)} has no queue {queue_id}: {words}", *_evidence(explorer, topic, queue_id)]
         texts.append(f"queues with files: {', '.join(map(str, there)) or 'none'}")
     texts.append("d checks the topic: the log tells if messages of the queue are missing")
     first, *others = (line(text, details=(text,)) for text in texts)
@@ -149,10 +153,22 @@ def _evidence(explorer: Explorer, topic: str, queue_id: int) -> list[str]:
     if configured:
         inside = "this one among them" if queue_id in configured else "this one is not among them"
         found.append(f"topics.json has {counted(len(configured), 'queue')} for the topic: {inside}")
-    for (name, group), offsets in _configs(explorer).offsets.items():
-        if name == topic and offsets.get(queue_id, 0) > 0:
-            found.append(f"group {neutral(group)} committed {offsets[queue_id]} of it: it had messages")
+    for group, offset in _committed(explorer, topic, queue_id):
+        found.append(f"group {neutral(group)} committed {offset} of it: it had messages")
     return found
+
+
+def _committed(explorer: Explorer, topic: str, queue_id: int) -> list[tuple[str, int]]:
+    """Return the groups that committed an offset of a queue other than its first one."""
+    offsets = _configs(explorer).offsets.items()
+    return [
+        (group, queues[queue_id]) for (name, group), queues in offsets if name == topic and queues.get(queue_id, 0) > 0
+    ]
+
+
+def _gone_words(explorer: Explorer, topic: str, queue_id: int) -> str:
+    """Return what it means that a queue has no files: a committed offset proves that it had messages."""
+    return _LOST if _committed(explorer, topic, queue_id) else _GONE
 
 
 def configured_ids(explorer: Explorer, topic: str) -> range:

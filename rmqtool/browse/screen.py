@@ -24,17 +24,22 @@ from rmqtool.render.text import counted, cut, display_width, neutral, wrapped
 
 # Not wider than 80 cells. Tab goes to the tree or to the list, the one without the focus.
 _KEYS = "⏎ open ⌫ back Tab {}  / find : go  f filter  d damage  y copy  ? help  q quit"
+# Each text fits into the room that 80 columns leave beside a key. A text without a key goes on with the one before it.
 _HELP = (
-    ("Enter", "follow: queue entry → record → its entries → index chain → next hit; half message → its decision"),
+    ("Enter", "follow: queue entry → record → its entries → index chain →"),
+    ("", "next hit; half message → its decision"),
     ("Backspace", "back to the page before"),
-    ("Tab", "from the tree to the table and back; in the tree ← and → close and open"),
-    ("/ TEXT", "search: a key, an id, TOPIC/QUEUE@N; if nothing has it, the text of bodies"),
-    (": PLACE", "go to an offset of this queue or file; @N of the log; TOPIC/QUEUE@N; a time: 2026-08-23T15:00"),
-    ("f EXPR", "filter this topic or queue: a tag, a || b, or SQL92: amount > 10 AND region = 'EU'"),
-    ("d  D", "damage: check this topic, or the store; then the next and the previous finding"),
+    ("Tab", "from the tree to the list and back; ← → close and open the tree"),
+    ("/ TEXT", "search: a key, an id, TOPIC/QUEUE@N; else the text of bodies"),
+    (": PLACE", "on a queue its offset, on a file its byte, else one of the log;"),
+    ("", "@N: of the log; TOPIC/QUEUE@N; a time: 2026-08-23T15:00"),
+    ("f EXPR", "filter this topic or queue: a tag, a || b, or SQL92 of the"),
+    ("", "properties: amount > 10 AND region = 'EU'"),
+    ("d  D", "damage: check this topic, or the store; on findings and their"),
+    ("", "bytes: the next and the previous finding"),
     ("y", "copy the command that prints what is shown"),
-    ("↑ ↓ PgUp PgDn Home End", "move; the mouse moves and opens, too"),
-    ("Esc", "leave a prompt, or stop what is being read"),
+    ("↑ ↓ Home End", "move, as PgUp and PgDn do; the mouse moves and opens, too"),
+    ("Esc", "leave a prompt or this page; stop what is being read"),
     ("q", "quit. Nothing is ever written."),
 )
 _FOLLOWED_EVERY = 1.0
@@ -46,6 +51,17 @@ _SWITCH_EVERY = 0.0005
 _DETAIL_LINES = 4
 # Narrower screens show the tree or a wide page, not both.
 _BOTH_FIT = 100
+
+
+class KeysPage(ListPage):
+    """The page of keys."""
+
+    is_wide = True
+
+    def __init__(self) -> None:
+        rows = [line(key, words, details=(f"{key}: {words}" if key else words,)) for key, words in _HELP]
+        columns = (Column("key", 12), Column("what it does"))
+        super().__init__("keys", columns, rows, "rmqtool man browse", "Esc goes back")
 
 
 class Browser(App[None]):
@@ -265,9 +281,8 @@ class Browser(App[None]):
         self.asked = what
         prompt = self.query_one("#prompt", Input)
         prompt.value = ""
-        prompt.placeholder = {"/": "search a key, an id, a text", ":": "go to an offset, TOPIC/QUEUE@N, a time"}.get(
-            what, "a tag, or SQL92"
-        )
+        place = f"go to {self.table.page.place}; TOPIC/QUEUE@N; a time"
+        prompt.placeholder = {"/": "search a key, an id, a text", ":": place}.get(what, "a tag, or SQL92")
         prompt.display, self.query_one("#keys").display = True, False
         # At once: the next key belongs to the prompt.
         self.screen.set_focus(prompt)
@@ -291,6 +306,8 @@ class Browser(App[None]):
         if prompt.display:
             prompt.display, self.query_one("#keys").display = False, True
             self.screen.set_focus(self.table)
+        elif isinstance(self.table.page, KeysPage):
+            self.action_go_back()
         else:
             self.table.page.close()
             self._describe()
@@ -323,10 +340,7 @@ class Browser(App[None]):
 
     def action_keys(self) -> None:
         """Show what the keys do."""
-        rows = [line(key, words, details=(f"{key}: {words}",)) for key, words in _HELP]
-        self.open_link(
-            lambda: ListPage("keys", (Column("key", 12), Column("what it does")), rows, "rmqtool man browse")
-        )
+        self.open_link(KeysPage)
 
 
 def _load_checks() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import tzinfo
 from functools import partial
 from itertools import islice
 from shlex import quote
@@ -16,15 +17,16 @@ from rmqtool.api.info import glance
 from rmqtool.browse.damage_pages import explained, to_finding
 from rmqtool.browse.explorer import Explorer
 from rmqtool.browse.message_pages import moment, preview
-from rmqtool.browse.page import Column, GrowingPage, ListPage, Page, Row, line
+from rmqtool.browse.page import Column, GrowingPage, ListPage, Page, Row, line, remark
 from rmqtool.errors import OptionalMissing
 from rmqtool.formats import checkpoints, layouts, paths, timer, topics
+from rmqtool.formats.java import parse_long
 from rmqtool.formats.message_json import message_json
 from rmqtool.formats.paths import FileKind
-from rmqtool.formats.property_names import REAL_TOPIC
+from rmqtool.formats.property_names import REAL_TOPIC, TIMER_DELIVER_MS
 from rmqtool.look.history import HALF_TOPICS, decided_by, decided_offset
 from rmqtool.look.place_search import iter_messages_since
-from rmqtool.look.stat_reports import iter_delays
+from rmqtool.look.stat_reports import Delay, iter_delays
 from rmqtool.look.unit_regions import iter_runs
 from rmqtool.render.text import count, counted, neutral, size, timestamp
 
@@ -85,7 +87,8 @@ def _overview(explorer: Explorer) -> Iterator[Row]:
     yield line("topics", f"{count(len(shown['topics']))}, with {counted(queues, 'queue')} on disk")
     yield line("index", counted(len(shown["index"]), "file"))
     yield line("groups", count(len(shown["groups"])))
-    yield line("problems", counted(len(found.findings), "problem") + " at first sight", style="title")
+    yield line("problems", counted(len(found.findings), "problem") + " at first sight; messages not read: d checks",
+               style="title")  # fmt: skip
     for finding in found.findings:
         yield line(finding.severity, f"{finding.code}  {neutral(finding.message)}", style=finding.severity,
                    link=to_finding(explorer, finding), details=explained(finding))  # fmt: skip
@@ -124,7 +127,9 @@ def lag_words(row: Mapping[str, Any]) -> str:
 def delayed_page(explorer: Explorer) -> GrowingPage:
     """Return the delayed messages and timers that wait, by the time when they are due."""
     command = f"rmqtool stat {explorer.name} delay"
-    return GrowingPage("delayed", _DELAYED, partial(_delayed, explorer), command)
+    page = GrowingPage("delayed", _DELAYED, partial(_delayed, explorer), command)
+    page.unit = "message"
+    return page
 
 
 def _delayed(explorer: Explorer) -> Iterator[Row]:
@@ -135,25 +140,39 @@ def _delayed(explorer: Explorer) -> Iterator[Row]:
     for delay in waiting:
         fields = message_json(delay.message).fields
         target = neutral(fields["properties"].get(REAL_TOPIC, "?"))
+        due, slot = _due(delay, fields["properties"], explorer.zone)
         cells = (
-            timestamp(delay.due, explorer.zone)[:19],
+            due[:19],
             delay.name,
             target,
             neutral(fields["keys"] or ""),
             preview(fields),
         )
-        details = (f"due {timestamp(delay.due, explorer.zone)} in {target}", preview(fields), "Enter shows its story")
+        details = (f"due {due} in {target}{slot}", preview(fields), "Enter shows its story")
         yield line(*cells, link=explorer.to_message(delay.message.physical_offset), details=details)
     others = Counter(one.state for one in delays if one.state != "waiting")
     words = ", ".join(f"{count(number)} {state}" for state, number in sorted(others.items()))
     nothing = "nothing waits" if not waiting else f"{count(len(waiting))} waiting"
-    yield line("", "", "", "", nothing + (f"; {words}" if words else ""), style="dim")
+    yield remark("", "", "", "", nothing + (f"; {words}" if words else ""))
+
+
+def _due(delay: Delay, properties: Mapping[str, str], zone: tzinfo | None) -> tuple[str, str]:
+    """Return the time of delivery that was asked for, and the time of its slot, which the timer rounds down."""
+    slot = timestamp(delay.due, zone)
+    asked = parse_long(properties.get(TIMER_DELIVER_MS, ""))
+    if delay.name != "timer" or asked == delay.due:
+        return slot, ""
+    if asked is None:
+        return slot, ", rounded down to the timer's precision"
+    return timestamp(asked, zone), f"; its slot of the timer is {slot[11:19]}"
 
 
 def transactions_page(explorer: Explorer) -> GrowingPage:
     """Return the half messages, the newest first, and whether they are decided."""
     command = f"rmqtool stat {explorer.name} tx"
-    return GrowingPage("transactions", _HALVES, partial(_transactions, explorer), command)
+    page = GrowingPage("transactions", _HALVES, partial(_transactions, explorer), command)
+    page.unit = "half message"
+    return page
 
 
 def _transactions(explorer: Explorer) -> Iterator[Row]:

@@ -10,16 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.api.init import init
 from rmqtool.api.produce import put
 from rmqtool.api.store import Store
+from rmqtool.api.topic import topic
 from rmqtool.browse.damage_pages import findings_page
 from rmqtool.browse.page import GrowingPage, Scope
 from rmqtool.browse.panes import tell_apart
-from rmqtool.browse.store_pages import lag_words
+from rmqtool.browse.store_pages import delayed_page, lag_words, overview_page
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.log.end import read_record
-from tests.support.browsed import Typist, at_screen, explorer_at, make_shop, masked, shorten_queue, spoil_body
+from rmqtool.render.text import timestamp
+from rmqtool.times import now_ms
+from tests.support.browsed import UTC, Typist, at_screen, explorer_at, make_shop, masked, shorten_queue, spoil_body
 from tests.support.builders import properties, queue_unit, record
 from tests.support.golden_files import check_golden
 from tests.support.stores import left_alone
@@ -141,7 +145,7 @@ def test_a_place_outside_of_a_queue_or_a_file_is_told(shop):
             titles.append(typist.app.table.page.title)
 
     at_screen(shop, play)
-    assert lasts[0] == "queue offset 99 is past the end: the last entry is 49"
+    assert lasts[0] == "queue offset 99 is past the end: the last entry is 49; @99 is one of the log"
     assert titles[1:3] == ["commitlog/00000000000000000000", "offset 99999"]
     assert titles[3:] == ["Orders/7", "Nothing/0"]
 
@@ -210,9 +214,72 @@ def test_a_missing_queue_is_named(tmp_path):
 
     screen = at_screen(root, play)
     assert "3 queues, 1 more without files" in screens[0]
-    assert re.search(r" 1 +no files: no message came yet", screens[0])
-    assert "Orders has no queue 1: no files" in screen
+    assert re.search(r" 1 +its files are lost: it had messages", screens[0])
+    assert "Orders has no queue 1: its files are lost: it had messages" in screen
     assert "group shipping committed 5 of it: it had messages" in screen
+
+
+def test_the_prompt_says_what_a_number_means_on_the_page(shop):
+    prompts, whys = [], []
+
+    async def play(typist):
+        for place in ("", "Orders/0@0", "@100"):
+            if place:
+                await typist.keys("colon")
+                await typist.text(place)
+            await typist.keys("colon")
+            prompts.append(last_line(typist))
+            await typist.keys("escape")
+        await typist.keys("colon")
+        await typist.text("02:13:48")
+        whys.extend(row.cells[0] for row in typist.app.table.page.listed)
+
+    at_screen(shop, play)
+    assert prompts == [
+        "go to an offset of the log; TOPIC/QUEUE@N; a time",
+        "go to a queue offset of this queue; @N: of the log; TOPIC/QUEUE@N; a time",
+        "go to a byte of this file; @N: of the log; TOPIC/QUEUE@N; a time",
+    ]
+    assert whys[0] == "02:13:48 is a time without a day"
+    assert re.fullmatch(r"with its day: \d{4}-\d\d-\d\dT02:13:48, or -2h for 2 hours ago", whys[1])
+
+
+def test_the_page_of_keys_is_whole_on_80_columns_and_left_with_esc(shop):
+    screens, titles = [], []
+
+    async def play(typist):
+        await typist.keys("question_mark")
+        screens.append(typist.screen())
+        titles.append(typist.app.table.page.title)
+        await typist.keys("escape")
+        titles.append(typist.app.table.page.title)
+
+    at_screen(shop, play)
+    assert "…" not in screens[0]
+    assert "quit. Nothing is ever written." in screens[0]
+    assert "next and the previous finding" in screens[0]
+    assert titles == ["keys", str(shop)]
+
+
+def test_a_timer_shows_the_time_that_was_asked_for(tmp_path):
+    root = tmp_path / "store"
+    init(root, conf={"timerWheelEnable": "true"})
+    topic(root, "create", "Orders", queues=1)
+    at = (now_ms() // 1000 + 3600) * 1000
+    put(str(root), {"topic": "Orders", "body": "later", "deliverAt": at})
+    explorer = explorer_at(root)
+    row = page_after(explorer, delayed_page(explorer)).listed[0]
+    explorer.close()
+    assert row.cells[0] == timestamp(at, UTC)[:19]
+    assert row.details[0].endswith(f"in Orders; its slot of the timer is {timestamp(at - 1000, UTC)[11:19]}")
+
+
+def test_the_overview_says_that_no_message_was_read(shop):
+    explorer = explorer_at(shop)
+    rows = page_after(explorer, overview_page(explorer)).listed
+    explorer.close()
+    found = next(row.cells[1] for row in rows if row.cells[0] == "problems")
+    assert found == "0 problems at first sight; messages not read: d checks"
 
 
 def test_a_lag_that_is_no_number_of_messages_is_said_in_words():
@@ -296,6 +363,67 @@ def test_a_filter_shows_what_matches(shop):
 
     at_screen(shop, play)
     assert rows == [16, 34]
+
+
+def page_after(explorer, page):
+    """Return a page that is read to its end."""
+    page.load()
+    return page
+
+
+def test_a_filter_says_of_what_it_shows_all(shop):
+    explorer = explorer_at(shop)
+    found = page_after(explorer, explorer.filtered("sent", Scope("Orders", 3)))
+    assert (found.title, found.note()) == ("Orders/3 where sent", "16 messages of 50 match, no more")
+    nothing = page_after(explorer, explorer.filtered("keys = 'order-4711'", Scope("Orders")))
+    assert nothing.note() == "0 messages of 200 match"
+    assert [row.cells[-1] for row in nothing.listed] == [
+        "no message of Orders matches keys = 'order-4711'",
+        "no message there has a property keys: names are case-sensitive, KEYS is one",
+    ]
+    unknown = page_after(explorer, explorer.filtered("order > 4880", Scope("Orders", 1)))
+    assert unknown.listed[-1].cells[-1] == "no message there has a property order"
+    known = page_after(explorer, explorer.filtered("country = 'XX'", Scope("Orders")))
+    assert [row.cells[-1] for row in known.listed] == ["no message of Orders matches country = 'XX'"]
+    explorer.close()
+
+
+def test_a_sentence_among_rows_has_the_whole_line(shop):
+    async def play(typist):
+        await typist.keys("colon")
+        await typist.text("Orders/3@0")
+        await typist.keys("f")
+        await typist.text("keys = 4711")
+
+    lines = at_screen(shop, play).splitlines()
+    assert lines[2].endswith("no message of Orders/3 matches keys = 4711")
+    assert lines[-5] == "no message of Orders/3 matches keys = 4711"
+    assert lines[-4] == "no message there has a property keys: names are case-sensitive, KEYS is one"
+
+
+def test_rows_that_are_no_messages_are_not_counted(shop):
+    explorer = explorer_at(shop)
+    page = page_after(explorer, explorer.search("order-4911", Scope()))
+    assert page.note() == "no message with this id or key"
+    assert page.listed[0].cells[-1] == "no message with this id or key, and no body has this text"
+    assert any(row.cells[-1].startswith("near: ") for row in page.listed)
+    text = page_after(explorer, explorer.search('"order": 4711', Scope()))
+    assert text.note() == "no message with this id or key; in bodies: 1 message"
+    assert text.listed[0].cells[1] == "Orders/3@2"
+    assert page_after(explorer, delayed_page(explorer)).note() == "2 messages"
+    explorer.close()
+
+
+def test_a_search_for_the_key_of_a_damaged_record_names_the_damage_first(spoiled):
+    explorer = explorer_at(spoiled)
+    page = page_after(explorer, explorer.search("order-4705", Scope()))
+    assert page.listed[0].cells[-1].startswith("CL-CRC")
+    assert page.note() == "no message with this id or key; 1 damaged place"
+    assert page.listed[1].cells[-1] == "no message with this id or key, and no body that can be read has this text"
+    # Three of the 200 have no entry in their queue.
+    found = page_after(explorer, explorer.filtered("sent", Scope("Orders")))
+    assert found.note() == "65 messages of 197 match; 1 damaged place"
+    explorer.close()
 
 
 def test_a_wrong_filter_is_told_and_not_obeyed(shop):
