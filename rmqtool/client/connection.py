@@ -377,7 +377,9 @@ async def connect(
         server_hostname=host if manners.tls is not None else None,
     )
     try:
-        _, connection = await asyncio.wait_for(made, manners.connect_timeout)
+        # Not wait_for: with Python 3.11 it loses a cancellation that comes together with the connection.
+        async with asyncio.timeout(manners.connect_timeout):
+            _, connection = await made
     except TimeoutError:
         raise NotSent(
             f"cannot connect to {address}: no answer in {manners.connect_timeout:g} s", hint=_GONE_HINT

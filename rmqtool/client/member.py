@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -184,10 +185,10 @@ class Member:
             is_balanced = await self.share_out()
             period = WAIT_PERIOD if is_balanced else UNBALANCED_PERIOD
             self._due.clear()
-            try:
-                await asyncio.wait_for(self._due.wait(), period / 1000)
-            except TimeoutError:
-                continue
+            # Not wait_for: with Python 3.11 it loses a cancellation that comes together with the event.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(period / 1000):
+                    await self._due.wait()
 
     async def share_out(self) -> bool:
         """Take the queues that are this member's now, and give the others back; return whether all was done."""
