@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.errors import StoreError
 from rmqtool.files.filesystem import Kind, WritableFileSystem, join, make_directories, split
+from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.formats.commit_log import Message
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind, parse_segment_name, segment_name
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.listing import StoreListing
@@ -128,6 +130,9 @@ def restore_segment_sizes(
             continue
         files, path = directory.filesystem, segment.path
         text = f"the segment has {segment.size} bytes, the others have {size}"
+        cut = find_cut_record(files, segment, size) if segment.size < size else None
+        if cut is not None:
+            text += f"; its record at {cut} is cut off, and cleared"
         yield new_finding("CL-SIZE", text, Place(path))
         if not segment.size and segment.base_offset == last:
             before_write(path, "delete")
@@ -142,8 +147,33 @@ def restore_segment_sizes(
                     hint="rmqtool repair STORE shows what can be kept",
                 )
             before_write(path, "resize")
+            if cut is not None:
+                # Before the file grows: with zeros after them, these bytes would be a record.
+                file.pwrite(bytes(segment.size - cut), cut)
+                file.fsync()
             file.truncate(size)
             file.fsync()
+
+
+def find_cut_record(files: WritableFileSystem, segment: Segment, size: int) -> int | None:
+    """Return where the last record of a short segment begins if zeros up to ``size`` would make it look whole.
+
+    No checksum covers the properties of a record, so zeros pass for bytes of them that are missing.
+    """
+    with OverlayFileSystem(files) as overlay, overlay.open_write(segment.path) as file:
+        at = segment.size
+        for place in SegmentWalk(file, segment.base_offset).places():
+            is_last = place.file_offset + place.length == segment.size
+            at = place.file_offset if is_last and isinstance(place.what, Flaw) else segment.size
+        file.truncate(size)
+        walk = SegmentWalk(file, segment.base_offset)
+        found = at if isinstance(walk.record_at(at, verify=False), Message) else walk.find_record(at)
+        while found is not None and found < segment.size:
+            record = walk.record_at(found, verify=False)
+            if isinstance(record, Message) and found + record.total_size > segment.size:
+                return found
+            found = walk.find_record(found + 1)
+    return None
 
 
 def restore_queue_files(

@@ -1,0 +1,110 @@
+"""Segments that are cut inside a record: no command takes that record for whole, and all count the same.
+
+The cut is in the properties. No checksum covers those: with zeros in place of the missing bytes every length adds up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+
+SEGMENT = 65_536
+# A segment, the length it is cut to, and the file offset of the record that the cut goes through.
+MIDDLE = ("00000000000000131072", 20_000, 19_748)
+LAST = ("00000000000000196608", 25_100, 24_723)
+
+
+def run(capsysbinary: pytest.CaptureFixture[bytes], *words: object) -> tuple[int, Any]:
+    status = main([*map(str, words), "--json"])
+    printed = capsysbinary.readouterr()
+    return status, json.loads(printed.out or printed.err)
+
+
+def check(capsysbinary: pytest.CaptureFixture[bytes], root: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    main(["check", str(root), "--jsonl"])
+    *findings, summary = map(json.loads, capsysbinary.readouterr().out.splitlines())
+    return findings, summary["summary"]
+
+
+def cut(root: Path, name: str, size: int) -> Path:
+    path = root / "commitlog" / name
+    os.truncate(path, size)
+    return path
+
+
+def lost(shown: dict[str, Any]) -> int:
+    return sum(queue["messages"] for queue in shown["lost"])
+
+
+@pytest.fixture
+def middle(writable_store):
+    root = writable_store("53-broker")
+    cut(root, *MIDDLE[:2])
+    return root
+
+
+@pytest.fixture
+def last(writable_store):
+    root = writable_store("53-broker")
+    cut(root, *LAST[:2])
+    return root
+
+
+def test_recovery_does_not_complete_a_record_with_zeros(middle, capsysbinary):
+    name, size, at = MIDDLE
+    path = middle / "commitlog" / name
+    before = path.read_bytes()
+    findings, summary = check(capsysbinary, middle)
+    assert [(one["code"], one["offset"]) for one in findings] == [("CL-SIZE", 0), ("CL-MID", at)]
+    assert (summary["messages"], lost(summary)) == (303, 112)
+    status, shown = run(capsysbinary, "recover", middle, "--apply")
+    assert (status, shown["messages"]) == (Exit.NO, 303)
+    assert [(one["code"], one.get("offset")) for one in shown["findings"] if one["code"].startswith("CL-")] == [
+        ("CL-SIZE", None),
+        ("CL-MID", at),
+    ]
+    assert path.read_bytes() == before[:at] + bytes(SEGMENT - at)
+    assert len(before) == size
+    findings, summary = check(capsysbinary, middle)
+    assert [(one["code"], one["offset"]) for one in findings if one["severity"] == "error"] == [("CL-MID", at)]
+    assert (summary["messages"], lost(summary)) == (303, 112)
+
+
+def test_a_plan_begins_its_placeholder_at_the_record(middle, capsysbinary):
+    name, size, at = MIDDLE
+    before = (middle / "commitlog" / name).read_bytes()
+    _, shown = run(capsysbinary, "repair", middle)
+    assert lost(shown) == 112
+    (step,) = [one for one in shown["steps"] if one["class"] == "primary"]
+    assert (step["action"], step["bytes"]) == ("bridge", SEGMENT - at)
+    assert f"(at {at})" in step["reason"]
+    assert "112 messages by the queue entries" in step["reason"]
+    _, shown = run(capsysbinary, "repair", middle, "--apply", "--allow", "primary", "--plan", shown["plan"])
+    assert lost(shown) == 112
+    after, summary = check(capsysbinary, middle)
+    assert {one["code"] for one in after if one["severity"] in ("error", "warning")} == {"TM-WRONG"}
+    (bridge,) = [one for one in after if one["code"] == "CL-BRIDGE"]
+    assert (bridge["offset"], summary["messages"]) == (at, 303)
+    assert run(capsysbinary, "repair", middle, "--undo", "last")[0] == Exit.DONE
+    assert (middle / "commitlog" / name).read_bytes() == before
+    assert len(before) == size
+
+
+def test_the_end_of_a_cut_log_is_not_completed_with_zeros(last, capsysbinary):
+    name, _, at = LAST
+    path = last / "commitlog" / name
+    before = path.read_bytes()
+    findings, summary = check(capsysbinary, last)
+    assert ("CL-TORN", at) in [(one["code"], one.get("offset")) for one in findings]
+    assert (summary["messages"], lost(summary)) == (414, 1)
+    _, shown = run(capsysbinary, "recover", last, "--apply")
+    assert shown["messages"] == 414
+    assert path.read_bytes() == before[:at] + bytes(SEGMENT - at)
+    assert check(capsysbinary, last)[1]["messages"] == 414
