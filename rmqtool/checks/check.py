@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -120,6 +120,14 @@ class CheckOptions:
         return int(self.resume.partition(":")[2]) if self.resume else 0
 
 
+def lost_rows(lost: Mapping[QueueId, int]) -> list[dict[str, object]]:
+    """Return queues with lost messages in the JSON form."""
+    return [
+        {"topic": queue.topic, "queueId": queue.queue_id, "messages": messages}
+        for queue, messages in sorted(lost.items())
+    ]
+
+
 @dataclass
 class Summary:
     """The result of a check. ``placeholders`` is the number of records that a repair wrote over damage: they are not
@@ -155,10 +163,7 @@ class Summary:
 
     def lost_rows(self) -> list[dict[str, object]]:
         """Return the queues with lost messages in the JSON form."""
-        return [
-            {"topic": queue.topic, "queueId": queue.queue_id, "messages": messages}
-            for queue, messages in sorted(self.lost.items())
-        ]
+        return lost_rows(self.lost)
 
     def as_json(self) -> dict[str, object]:
         """Return the summary line of the JSON form."""

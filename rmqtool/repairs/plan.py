@@ -10,6 +10,7 @@ that. No valid message is changed, and the damaged bytes are kept in the journal
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from rmqtool.audit.damage import Damage
 from rmqtool.audit.log_pass import LogExtract, LogPass, LogReading
-from rmqtool.checks.check import Check
+from rmqtool.checks.check import Check, lost_rows
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.load import find_unsupported, refuse_linked
 from rmqtool.engine.recovery.recover import recover
@@ -54,7 +55,7 @@ from rmqtool.repairs.steps import (
     steps_of,
     transfer,
 )
-from rmqtool.store.listing import StoreListing
+from rmqtool.store.listing import QueueId, StoreListing
 from rmqtool.store.open import Root, Store
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 from rmqtool.upstream.settings import assumed_settings, with_found_settings
@@ -252,8 +253,9 @@ class Request:
 class Plan:
     """The steps of a repair and the findings that it leaves; ``state`` is the store's when the plan was made.
 
-    ``lost`` has the queues with messages that the repaired store does not have, and how many. ``assumed`` are settings
-    that files are created with although neither the user nor a file of the store tells them.
+    ``lost`` has the queues with messages that the repaired store does not have, and how many; ``ahead`` those of them
+    whose entries the repair removes, because they point past the end of the log. ``assumed`` are settings that files
+    are created with although neither the user nor a file of the store tells them.
     """
 
     id: str
@@ -261,6 +263,7 @@ class Plan:
     steps: list[Step]
     left: list[Finding]
     lost: list[Json] = field(default_factory=list)
+    ahead: Counter[QueueId] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     assumed: dict[str, object] = field(default_factory=dict)
     applied: bool = False
@@ -275,6 +278,10 @@ class Plan:
     def allowed(self) -> list[Step]:
         """The allowed steps."""
         return [step for step in self.steps if step.allowed]
+
+    def judge(self, left: Left) -> None:
+        """Take what a check finds after the repair: the remaining findings, and the lost messages."""
+        self.left, self.lost = left.findings, lost_rows(left.lost + self.ahead)
 
     def as_json(self) -> dict[str, object]:
         """Return the JSON form."""
@@ -305,9 +312,9 @@ def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, fore
     done = [step for step in steps if step.allowed]
     overlays = [area.overlay for area in areas.all]
     name = digest_of(done, overlays, state, _ID_SIZE)
-    plan = Plan(name, state, steps, [], [], planner.notes, planner.assumed(done))
+    plan = Plan(name, state, steps, [], [], planner.ahead, planner.notes, planner.assumed(done))
     if foresee:
-        plan.left, plan.lost = planner.left(steps)
+        plan.judge(planner.left(steps))
         plan.steps = [replace(step, allowed=step.risk in request.risks) for step in steps]
         if not request.takes(Part.LOG):
             plan.steps = keep_marker(plan.steps, plan.steps)
@@ -351,6 +358,8 @@ class _Planner:
         # because a later read may succeed.
         self.spans: list[Span] = []
         self.bridged_codes: tuple[str, ...] = ("CL-",)
+        # The entries past the end of the log, which are removed.
+        self.ahead: Counter[QueueId] = Counter()
         # Steps on files of the log whose damage is bridged or cut off.
         self.mended: dict[tuple[int, str], Step] = {}
 
@@ -477,7 +486,11 @@ class _Planner:
         return "" if count is None else f", {counted(count, 'message')} by the queue entries"
 
     def _learn(self, report: RecoveryReport) -> None:
+        # Messages that an earlier recovery cut off were not lost by this damage.
+        is_left_over = any(finding.code == "CL-STALE" for finding in report.findings)
         for finding in report.findings:
+            if finding.code == "CQ-AHEAD" and not is_left_over and self.request.wants(Part.QUEUES):
+                self.ahead[QueueId(finding.topic or "", finding.queue_id or 0)] += int(str(finding.data["units"]))
             if finding.file is not None:
                 self.reasons.by_path.setdefault(finding.file, f"{finding.code}: {finding.message}")
 
@@ -519,7 +532,10 @@ class _Planner:
         mended = self.mended.get((step.area, step.path))
         if mended is None:
             return step
-        return replace(step, action=mended.action, reason=mended.reason, bytes=mended.bytes)
+        reason = mended.reason
+        if step.action == Action.RESIZE:
+            reason = f"{step.reason}; it is made that long; {reason}"
+        return replace(step, action=mended.action, reason=reason, bytes=mended.bytes)
 
     def _is_room_ahead(self, step: Step) -> bool:
         """Return whether a step removes an empty segment that a broker has created ahead, which is not wrong."""
@@ -561,7 +577,7 @@ class Left(NamedTuple):
     """The result of a check after a repair: remaining findings, and the number of lost messages of each queue."""
 
     findings: list[Finding]
-    lost: list[Json]
+    lost: Counter[QueueId]
 
 
 def check_view(store: Store, extract: LogExtract, effort: Effort = _ALONE) -> Left:
@@ -570,4 +586,4 @@ def check_view(store: Store, extract: LogExtract, effort: Effort = _ALONE) -> Le
     found = [finding for finding in check if finding.severity is not Severity.NOTICE]
     store.listing.open_files.close()
     store.commit_log.close()
-    return Left(found, check.summary.lost_rows())
+    return Left(found, Counter(check.summary.lost))

@@ -248,7 +248,7 @@ def repair(
         plan.applied = True
         # Queues, index and the changed part of the log are read again; the rest of the log is unchanged.
         with open_store() as repaired:
-            plan.left, plan.lost = check_view(repaired, areas.extract, effort)
+            plan.judge(check_view(repaired, areas.extract, effort))
     return plan
 
 

@@ -84,6 +84,10 @@ def test_a_plan_begins_its_placeholder_at_the_record(middle, capsysbinary):
     assert lost(shown) == 112
     (step,) = [one for one in shown["steps"] if one["class"] == "primary"]
     assert (step["action"], step["bytes"]) == ("bridge", SEGMENT - at)
+    sizes = f"CL-SIZE: the segment has {size} bytes, the others have {SEGMENT}"
+    assert step["reason"].startswith(
+        f"{sizes}; its record at {at} is cut off, and cleared; it is made that long; CL-MID: "
+    )
     assert f"(at {at})" in step["reason"]
     assert "112 messages by the queue entries" in step["reason"]
     _, shown = run(capsysbinary, "repair", middle, "--apply", "--allow", "primary", "--plan", shown["plan"])
@@ -104,6 +108,8 @@ def test_the_end_of_a_cut_log_is_not_completed_with_zeros(last, capsysbinary):
     findings, summary = check(capsysbinary, last)
     assert ("CL-TORN", at) in [(one["code"], one.get("offset")) for one in findings]
     assert (summary["messages"], lost(summary)) == (414, 1)
+    _, shown = run(capsysbinary, "repair", last)
+    assert (shown["lost"], shown["left"]) == (summary["lost"], [])
     _, shown = run(capsysbinary, "recover", last, "--apply")
     assert shown["messages"] == 414
     assert path.read_bytes() == before[:at] + bytes(SEGMENT - at)

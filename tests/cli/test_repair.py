@@ -189,7 +189,8 @@ def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsy
     assert main(["repair", "store"]) == Exit.NO
     head, *_, verdict, following = capsys.readouterr().out.splitlines()
     plan = head.split()[2]
-    assert verdict == "8 steps to do, 2 of them only with --allow primary; then no problems remain"
+    remain = "no problems remain; lost messages stay lost"
+    assert verdict == f"8 steps to do, 2 of them only with --allow primary; then {remain}"
     assert following == f"Next: rmqtool repair store --apply --allow primary --plan {plan}"
     assert main(["repair", "store", "--apply", "--plan", plan]) == Exit.REFUSED
     assert f"plan {plan} has steps that are not allowed" in capsys.readouterr().err
@@ -202,7 +203,7 @@ def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsy
         "derived  keep      abort",
     ]
     assert (done, following) == (
-        "6 steps done, 2 not done (needs --allow primary); 2 problems left",
+        "6 steps done, 2 not done (needs --allow primary); 2 problems left; lost messages stay lost",
         "Next: rmqtool repair store",
     )
     assert undo.startswith("Undo: rmqtool repair store --undo ")
