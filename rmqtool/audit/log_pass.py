@@ -247,6 +247,17 @@ _STANDS = ("CL-CRC", "CL-TIME", "CL-LEN")
 _DAY_MS = 86_400_000
 
 
+def covered_end(log: SegmentQueue, physical_offset: int, size: int) -> int:
+    """Return where the damage under a bridge ends.
+
+    One before a blank covers the rest of its segment: the blank is a repair's too.
+    """
+    end = physical_offset + size
+    segment = log.find(end)
+    is_last = segment is not None and isinstance(decode_record(log.read(end, BLANK_SIZE)), Blank)
+    return segment.end_offset if segment is not None and is_last else end
+
+
 @dataclass
 class LogTail:
     """The end of the log, the store time (ms) of the last record before it, and the bytes after it.
@@ -410,17 +421,10 @@ class LogPass:
             self.newest_timestamp = max(self.newest_timestamp, int(credible.max()))
 
     def _learn_bridges(self, batch: Batch) -> None:
-        """Note the bridges of a batch.
-
-        One before a blank covers the rest of its segment: the blank is a repair's too.
-        """
+        """Note the bridges of a batch."""
         for place, size, flaw in batch.heads:
             if flaw.code == "CL-BRIDGE":
-                segment = self.log.find(place + size)
-                behind = decode_record(self.log.read(place + size, BLANK_SIZE))
-                is_last = segment is not None and isinstance(behind, Blank)
-                covered = segment.end_offset if segment is not None and is_last else place + size
-                self.damage.bridges.append(Bridge(place, size, covered))
+                self.damage.bridges.append(Bridge(place, size, covered_end(self.log, place, size)))
 
     def _find_record(self, segment: Segment, file_offset: int) -> int | None:
         with segment.filesystem.open_read(segment.path) as file:

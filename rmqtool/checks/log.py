@@ -157,9 +157,11 @@ class LogJudge:
             yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None, consequence=why)
         for place_of, size, flaw in report.record_flaws:
             if flaw.code == "CL-BRIDGE":  # a record, but not a message
+                from rmqtool.audit.log_pass import covered_end
+
                 self.bridges += 1
                 self.bridge_bytes += size
-                self.case.damage.append(Stretch(place_of, place_of + size))
+                self.case.damage.append(Stretch(place_of, covered_end(self.case.log, place_of, size)))
             # Clients in other languages may send any bytes within a batch.
             severity = Severity.WARNING if flaw.code == "CL-PROPS" else None
             yield new_finding(

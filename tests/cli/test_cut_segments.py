@@ -81,7 +81,8 @@ def test_a_plan_begins_its_placeholder_at_the_record(middle, capsysbinary):
     name, size, at = MIDDLE
     before = (middle / "commitlog" / name).read_bytes()
     _, shown = run(capsysbinary, "repair", middle)
-    assert lost(shown) == 112
+    # Timers and transactions of the lost messages are no further problems, under the placeholder as before.
+    assert (lost(shown), shown["left"]) == (112, [])
     (step,) = [one for one in shown["steps"] if one["class"] == "primary"]
     assert (step["action"], step["bytes"]) == ("bridge", SEGMENT - at)
     sizes = f"CL-SIZE: the segment has {size} bytes, the others have {SEGMENT}"
@@ -93,8 +94,7 @@ def test_a_plan_begins_its_placeholder_at_the_record(middle, capsysbinary):
     _, shown = run(capsysbinary, "repair", middle, "--apply", "--allow", "primary", "--plan", shown["plan"])
     assert lost(shown) == 112
     after, summary = check(capsysbinary, middle)
-    assert {one["code"] for one in after if one["severity"] in ("error", "warning")} == {"TM-WRONG"}
-    (bridge,) = [one for one in after if one["code"] == "CL-BRIDGE"]
+    (bridge,) = [one for one in after if one["severity"] in ("error", "warning") or one["code"] == "CL-BRIDGE"]
     assert (bridge["offset"], summary["messages"]) == (at, 303)
     assert run(capsysbinary, "repair", middle, "--undo", "last")[0] == Exit.DONE
     assert (middle / "commitlog" / name).read_bytes() == before
