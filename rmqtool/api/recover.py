@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rmqtool.api.store import Place, Store, require_whole, store_of
@@ -124,6 +125,7 @@ def foretell(store: Place, *, to: str | os.PathLike[str] | None = None) -> Foret
         shown = cast("Rehearsed", {**outcome.as_json(), "holes": _holes(opened)})
         if to is not None:
             _require_new(os.fspath(to))
+            rehearsal.name_new_indexes(datetime.now(UTC).astimezone())
             _write(rehearsal.overlay, os.fspath(to), opened.root)
         return Foretold(opened.root, shown, notes, outcome.loses_nothing)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
+from rmqtool.files.filesystem import WritableFileSystem
 from rmqtool.formats import layouts, paths
 from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.commit_log import Message
@@ -156,6 +158,23 @@ class IndexFile:
 
 # A broker names a new file by its clock, which the model does not know.
 NEW_NAME = "NEW-"
+
+
+def name_new(files: WritableFileSystem, now: datetime) -> list[str]:
+    """Rename the new index files as a broker of this time and its zone names them; return their paths.
+
+    A name must sort after all others, even if the clock ran backwards: the last file is the one that is written to.
+    """
+    entries = [entry.name for entry in files.listdir(paths.INDEX)] if files.is_directory(paths.INDEX) else []
+    made = sorted((name for name in entries if name.startswith(NEW_NAME)), key=lambda name: int(name[len(NEW_NAME) :]))
+    last = max((name for name in entries if name.isdecimal()), default="")
+    found = []
+    for number in made:
+        name = paths.index_name(int(now.timestamp() * 1000), now.tzinfo or UTC)
+        last = name if name > last else f"{int(last) + 1:0{len(name)}d}"
+        found.append(f"{paths.INDEX}/{last}")
+        files.rename(f"{paths.INDEX}/{number}", found[-1])
+    return found
 
 
 class IndexService:

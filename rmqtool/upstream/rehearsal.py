@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from shlex import quote
 
 from rmqtool.config import Version
@@ -20,6 +21,7 @@ from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.log.read import keep_freed_memory
 from rmqtool.store.open import Store
+from rmqtool.upstream import index_file
 from rmqtool.upstream.commit_log import CommitLog
 from rmqtool.upstream.config_files import ConfigLoad, load_config, wipe_consumer_offsets
 from rmqtool.upstream.files import StoreFiles, StoreView
@@ -93,6 +95,10 @@ class Rehearsal(Closable):
         self._base.close()
         self._files.close()
         self.overlay.close()
+
+    def name_new_indexes(self, now: datetime) -> None:
+        """Give the new index files in the overlay the names that a broker of this time and its zone gives them."""
+        index_file.name_new(self.overlay, now)
 
     def run(self) -> StartOutcome:
         """Load the config files, then construct, load, start and stop the store; return the outcome."""

@@ -6,12 +6,15 @@ import hashlib
 import json
 import random
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands import options
 from rmqtool.errors import Exit
+from rmqtool.files.posix_write import PosixWritableFileSystem
+from rmqtool.upstream.index_file import name_new
 from tests.support.golden_files import check_golden
 from tests.support.mutations import apply_mutation, read_catalogue, set_abort
 from tests.support.recovery import LEFT_OUT, VERSIONS, base_sizes, cases, sizes_as_words, undetermined
@@ -49,6 +52,7 @@ def test_what_is_written_is_what_the_broker_left(version, tmp_path, capsys):
         shown = json.loads(out)
         assert status == (Exit.NO if shown["messagesLost"] else Exit.DONE)
         unknown = undetermined(case.predict(root), case.recorded(root), case.outcome, case.sizes["maxIndexNum"] - 1)
+        names_by_number(target, shown)
         left = {path for path in files_below(target) if not path.startswith(LEFT_OUT)}
         recorded = {path: state for path, state in case.outcome["files_after"].items() if not path.startswith(LEFT_OUT)}
         if "bytes of the index" in unknown:
@@ -70,6 +74,37 @@ def test_what_is_written_is_what_the_broker_left(version, tmp_path, capsys):
 
 def files_below(root):
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def names_by_number(target, shown):
+    """Give new index files, whose name is the time, the names that they have in a recorded outcome."""
+    new = [change["path"] for change in shown["files"] if change["path"].startswith("index/NEW-")]
+    made = sorted(path.name for path in target.glob("index/*"))[-len(new) :] if new else []
+    for path, name in zip(sorted(new, key=lambda path: int(path[len("index/NEW-") :])), made, strict=True):
+        (target / "index" / name).rename(target / path)
+
+
+def test_a_new_index_file_is_named_by_the_time(store, tmp_path, capsysbinary):
+    target = tmp_path / "left"
+    before = datetime.now(UTC).astimezone()
+    assert run(capsysbinary, store("53-killed"), "--to", target)[0] == Exit.DONE
+    *_, name = sorted(path.name for path in (target / "index").iterdir())
+    made = datetime.strptime(f"{name}000", "%Y%m%d%H%M%S%f").astimezone()
+    assert len(name) == 17
+    assert timedelta(seconds=-1) < made - before < timedelta(minutes=5)
+    main(["check", str(target), "--jsonl"])
+    *findings, _ = map(json.loads, capsysbinary.readouterr().out.splitlines())
+    assert [one["code"] for one in findings if one["code"].startswith(("IX", "ST"))] == []
+
+
+def test_new_index_files_sort_after_those_of_a_clock_that_was_ahead(tmp_path):
+    (tmp_path / "index").mkdir()
+    for name in ("20991231235959998", "NEW-1", "NEW-10", "NEW-2"):
+        (tmp_path / "index" / name).write_text(name)
+    with PosixWritableFileSystem(str(tmp_path)) as files:
+        made = name_new(files, datetime(2023, 11, 14, tzinfo=UTC))
+    assert made == ["index/20991231235959999", "index/20991231235960000", "index/20991231235960001"]
+    assert [(tmp_path / path).read_text() for path in made] == ["NEW-1", "NEW-2", "NEW-10"]
 
 
 def without_index(paths):
