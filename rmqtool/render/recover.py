@@ -5,6 +5,7 @@ Also the screen of ``recover``: what a start would do, in the order people ask.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from shlex import quote
@@ -190,7 +191,7 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> 
     severity: Severity | None = Severity.WARNING
     then = Next.MOUNT if _NO_LOG in traps else Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.PLAN
     if destroyed:
-        words = f"this start would delete {text.counted(destroyed, 'whole message')}"
+        words = f"this start would delete {text.counted(destroyed, 'whole message')}{_gone_besides(shown)}"
         severity = Severity.ERROR
     elif shown["starts"] is not True:
         words = f"this broker would not start; {'but see TRAP above' if traps else 'trying would lose no message'}"
@@ -223,6 +224,31 @@ def _gone(shown: Row) -> str:
         for row in (rows if len(rows) <= _LOST_NAMED else ())
     )
     return f", but {text.counted(lost, 'was', 'were')} lost already{f': {named}' if named else ''}"
+
+
+def _gone_besides(shown: Row) -> str:
+    """Say which messages were missing before a start that destroys others.
+
+    It rewinds a queue by both: those that no whole message of the topic explains were lost before.
+    """
+    rewound: Counter[str] = Counter()
+    queues: dict[str, list[int]] = {}
+    for row in shown["rewinds"]:
+        rewound[row["topic"]] += row["before"] - row["after"]
+        queues.setdefault(row["topic"], []).append(row["queueId"])
+    for part in shown["lost"]:
+        rewound[part["topic"]] -= part["messages"]
+    gone = [(topic, count) for topic, count in sorted(rewound.items()) if count > 0]
+    if not gone:
+        return ""
+    total = sum(count for _, count in gone)
+    named = ", ".join(
+        f"{text.count(count)}\u00a0in\u00a0{text.neutral(topic)}"
+        + (f"/{queues[topic][0]}" if len(queues[topic]) == 1 else "")
+        for topic, count in (gone if len(gone) <= _LOST_NAMED else ())
+    )
+    were = "was" if total == 1 else "were"
+    return f"; at least {text.count(total)} {were} lost already{f': {named}' if named else ''}"
 
 
 def _is_missing(shown: Row) -> Severity | None:

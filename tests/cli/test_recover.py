@@ -369,3 +369,18 @@ def test_a_segment_that_vanishes_ends_the_run(tmp_path, capsys, monkeypatch):
     status, out, err = run(capsys, root, "--as", "5.3", *words)
     assert (status, out) == (Exit.NOT_A_STORE, "")
     assert segments[1].name in err
+
+
+def test_what_was_lost_before_a_start_that_deletes_is_said_too(writable_store, capsys):
+    """Zeros over a page: the start deletes what follows it, and what was in the page is gone already."""
+    root = writable_store("53-killed")
+    with open(root / "commitlog/00000000000000196608", "r+b") as file:
+        file.seek(4096)
+        file.write(bytes(4096))
+    status, out, _ = run(capsys, root)
+    said = "this start would delete 10 whole messages; at least 8 were lost already: 4 in TopicA/0, 4 in TopicB/1"
+    assert (status, said in " ".join(out.split())) == (Exit.NO, True)
+    main(["check", str(root)])
+    assert "at least 8 messages (queue entries without a record): 4 in TopicA/0, 4 in TopicB/1" in " ".join(
+        capsys.readouterr().out.split()
+    )
