@@ -31,7 +31,7 @@ from rmqtool.formats.property_names import REAL_TOPIC, RETRY_TOPIC
 from rmqtool.formats.rocksdb_rows import IndexRowKey
 from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.log.end import read_record
-from rmqtool.look.place_search import Hint, LogSearch, find_bridge
+from rmqtool.look.place_search import Hint, LogSearch, damaged_finding, find_bridge, find_damaged
 from rmqtool.look.question import QuestionKind
 from rmqtool.look.topic_names import find_topics
 from rmqtool.store.index_files import (
@@ -246,6 +246,8 @@ class KeySearch:
     near: set[str] = field(default_factory=set)
     # Where a repair covered a message that the index has for the key.
     bridged: set[int] = field(default_factory=set)
+    # Records with this key, as the index says, whose body does not match its checksum.
+    damaged: dict[int, Message] = field(default_factory=dict)
 
     def run(self) -> None:
         topics = find_topics(self.store, self.wanted.topics)
@@ -260,6 +262,10 @@ class KeySearch:
         finally:
             indexes.close()
         self.findings += indexes.findings
+        for place, record in sorted(self.damaged.items()):
+            words = f"1 more record, at {place}, is damaged" if self.found else f"the record at {place} is damaged"
+            self.findings.append(damaged_finding(self.store, record, words))
+            self.complete = False
         answered = bool(self.found) or (self.as_broker and self._is_cut)
         if not (trusted and answered) and not (self.answered_by and not indexes.files):
             self._ask_log(trusted)
@@ -334,6 +340,10 @@ class KeySearch:
         """
         log = self.store.commit_log
         if phy_offset < log.min_offset:
+            return
+        damaged = find_damaged(self.store, phy_offset)
+        if damaged is not None and self._is_named_by(damaged):
+            self.damaged[phy_offset] = damaged
             return
         if find_bridge(log, phy_offset) is None:
             self._complain_of_entry(indexes, file, number, phy_offset)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import merge
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.findings import Finding, Severity, addressed, new_finding
+from rmqtool.findings import Place as Where
 from rmqtool.formats.bridges import LARGEST_SIZE, START_SIZE, find_last_start, is_bridge
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, Nothing
@@ -227,7 +229,12 @@ class QueueSearch:
                 return
             self.expired = physical_offset < self.store.commit_log.min_offset
             self.bridged = message is not None and is_bridge(message)
-            if not self.expired and not self.bridged:
+            damaged = None if message is not None else find_damaged(self.store, physical_offset)
+            if damaged is not None and is_at(damaged, self.queue, self.queue_offset, self.store.dispatch_rules):
+                topic, queue_id = self.queue
+                text = f"{topic}/{queue_id}@{self.queue_offset}: the record at {physical_offset} is damaged"
+                self.findings.append(damaged_finding(self.store, damaged, text))
+            elif not self.expired and not self.bridged:
                 self._complain("CQ-WRONG", f"its queue entry points to {physical_offset}, where another message is")
         if self.expired:
             return
@@ -255,6 +262,25 @@ def _unit_finding(store: Store, code: str, queue: QueueId, queue_offset: int, te
     found = new_finding(code, f"{topic}/{queue_id}@{queue_offset}: {text}", severity=Severity.WARNING)
     found = replace(found, file=f"{CONSUME_QUEUE}/{topic}/{queue_id}", topic=topic, queue_id=queue_id)
     return addressed(found, store.root)
+
+
+def find_damaged(store: Store, physical_offset: int) -> Message | None:
+    """Return the record at a place whose fields are in order, but whose body does not match its checksum."""
+    log = store.commit_log
+    if read_record(log, physical_offset) is not None:
+        return None
+    return read_record(log, physical_offset, verify=False)
+
+
+def damaged_finding(store: Store, damaged: Message, text: str) -> Finding:
+    """Return the finding about a record that is where it should be, with the command that shows its bytes."""
+    at = damaged.physical_offset
+    segment = store.commit_log.find(at)
+    place = Where(None if segment is None else segment.path, None if segment is None else at - segment.base_offset)
+    place = place._replace(length=damaged.total_size, topic=damaged.topic, queue_id=damaged.queue_id)
+    why = "the message is not shown; consumers do not receive it as it was sent"
+    found = new_finding("CL-CRC", f"{text} (its checksum is wrong)", place, consequence=why)
+    return replace(found, fix=f"rmqtool dump {quote(store.root)}@{at}")
 
 
 def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from rmqtool.findings import Finding
+from rmqtool.formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.render import text
 from rmqtool.render.findings import finding_lines
 from rmqtool.render.output import Output
@@ -36,6 +37,12 @@ _BODY = 400
 _LABEL = 10
 # A time on the screen is a day, a time of day and a zone.
 _TIME_PARTS = 3
+_KINDS = {
+    "uniqKey": "unique key",
+    "queueOffset": "queue offset",
+    "offsetMsgId": "offset message id",
+    "physicalOffset": "physical offset",
+}
 _SOURCES = {"index": "the index", "queue": "its queue", "log": "its physical offset", "scan": "a search of the log"}
 
 
@@ -50,7 +57,9 @@ def answer_lines(
     shown = [dict(message) for message in islice(messages, _MOST_LISTED)]
     for message in shown:
         message["place"] = _place(message)
-    yield from _title_lines(output, head, count)
+    keys = {message["uniqKey"] for message in shown}
+    copies = None not in keys and count == len(shown) > len(keys)
+    yield from _title_lines(output, head, count, len(keys) if copies else count)
     if len(shown) == 1:
         yield from _message_lines(output, shown[0])
     elif shown:
@@ -70,12 +79,14 @@ def _place(shown: Mapping[str, Any]) -> str:
     return f"{text.neutral(shown['topic'])}/{shown['queueId']} @ {shown['queueOffset']}"
 
 
-def _title_lines(output: Output, head: Mapping[str, Any], count: int) -> Iterator[str]:
-    noun = "message" if count == 1 else "messages"
+def _title_lines(output: Output, head: Mapping[str, Any], count: int, messages: int) -> Iterator[str]:
+    """Yield what was found: ``count`` records, which are so many ``messages``."""
+    kind = _KINDS.get(head["kind"], head["kind"])
+    records = f"{text.counted(count, 'record')} of " if messages < count else ""
     by = " and ".join(_SOURCES[source] for source in head["answeredBy"])
-    words = f"{text.count(count)} {noun}, by {head['kind']}" + (f", from {by}" if by else "")
+    words = f"{records}{text.counted(messages, 'message')}, by {kind}" + (f", from {by}" if by else "")
     if not count:
-        words = f'nothing found for {head["kind"]} "{text.neutral(head["query"])}"'
+        words = f'nothing found for {kind} "{text.neutral(head["query"])}"'
     if count or not ("queueOffset" in head or "queueOffsets" in head):
         yield output.paint(words, "title")
     collisions = head["searched"].get("index", {}).get("collisions", 0)
@@ -159,7 +170,8 @@ def _searched_lines(output: Output, searched: Mapping[str, Any]) -> Iterator[str
 def _story_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
     events = iter(head.get("history", []))
     for story in head.get("stories", []):
-        rows = [_event_row(event) for event in islice(events, story["events"])]
+        happened = list(islice(events, story["events"]))
+        rows = [_event_row(event) for event in happened]
         times = [row["timestamp"] if row["timestamp"] is None else output.time(row["timestamp"]) for row in rows]
         common, short = _short_times(times)
         rows = [{**row, "time": time} for row, time in zip(rows, short, strict=True)]
@@ -170,12 +182,28 @@ def _story_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
             yield f"on {common}:"
         yield from output.table_lines(rows, EVENTS)
         positions = [
-            {**position, "place": _place(position), "status": "consumed" if position["passed"] else "pending"}
-            for position in story["positions"]
+            {**position, "place": _place(position), "status": _status(position, story["positions"][at + 1 :], happened)}
+            for at, position in enumerate(story["positions"])
         ]
         if positions:
             yield ""
             yield from output.table_lines(positions, POSITIONS)
+
+
+def _status(
+    position: Mapping[str, Any], after: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return what a group did with a message. One that it sent back has a later record in a topic of the group."""
+    if not position["passed"]:
+        return "pending"
+    group = position["group"]
+    retry = RETRY_PREFIX + group
+    then = next((one for one in after if one["group"] == group), None)
+    if then is not None:
+        return "sent back" if then["topic"] == retry else "consumed"
+    if any(event["topic"] == DLQ_PREFIX + group for event in events):
+        return "dead letter"
+    return "sent back" if events[-1].get("for") == retry else "consumed"
 
 
 def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:

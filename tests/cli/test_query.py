@@ -134,6 +134,43 @@ def test_unfound_in_a_damaged_log_is_not_a_no(writable_store, capsysbinary):
     assert [place["code"] for place in shown["searched"]["unread"]] == ["CL-MAGIC"]
 
 
+def flip(root, *places):
+    """Change a byte of each of these bodies, which the store has in its first segment."""
+    path = root / "commitlog" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    for place in places:
+        data[place + 100] ^= 0xFF
+    path.write_bytes(data)
+
+
+def test_a_damaged_body_is_said_to_be_damaged_and_not_another_message(writable_store, capsysbinary):
+    """The queue's entry and the index's are right; only the record is not."""
+    root = writable_store("53-broker")
+    flip(root, 12167)
+    fix = f"rmqtool dump {root}@12167"
+    status, found = answer(capsysbinary, root, "T_retry/0@4")
+    told = [(one["code"], one["message"], one["fix"]) for one in found["findings"]]
+    assert told == [("CL-CRC", "T_retry/0@4: the record at 12167 is damaged (its checksum is wrong)", fix)]
+    assert status == Exit.SKIPPED
+    status, found = answer(capsysbinary, root, "retry-9")
+    told = [(one["code"], one["message"], one["fix"]) for one in found["findings"]]
+    assert told == [("CL-CRC", "1 more record, at 12167, is damaged (its checksum is wrong)", fix)]
+    assert (status, len(found["messages"]), found["complete"]) == (Exit.DONE, 5, False)
+
+
+def test_records_of_one_message_are_not_counted_as_messages(store, capsysbinary):
+    out = run(capsysbinary, "query", store("53-broker"), "retry-9")[1]
+    assert out.startswith("6 records of 1 message, by key, from the index\n")
+    out = run(capsysbinary, "query", store("53-broker"), "T_retry/0@4")[1]
+    assert out.startswith("1 message, by queue offset, from its queue\n")
+
+
+def test_a_message_that_became_a_dead_letter_is_not_called_consumed(store, capsysbinary):
+    out = run(capsysbinary, "query", store("53-broker"), DEAD, "--history")[1]
+    rows = [line.split() for line in out.splitlines() if line.startswith("G_retry ")]
+    assert [" ".join(row[5:]) for row in rows] == ["sent back", "sent back", "dead letter"]
+
+
 def test_rows_and_templates_take_the_messages(store, capsysbinary):
     root = store("53-broker")
     status, out, _ = run(capsysbinary, "query", root, "retry-0", "--template", "{topic} {queueOffset}\\n")
