@@ -48,9 +48,17 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
         first, *rest = text.hanging(head + words, output.look.width, len(head))
         yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
         yield from rest
-    words = "rmqtool recover --apply deletes no valid message, but it cannot be undone; rmqtool repair can."
-    yield from text.hanging(words, output.look.width, 2)
+    if not _is_safe(shown):
+        words = f"recover --apply cannot be undone; rmqtool repair {quote(text.neutral(store))} can be."
+        yield from text.hanging(words, output.look.width, 2)
     yield from _verdict(output, shown, commands)
+
+
+def _is_safe(shown: Row) -> bool:
+    """Return whether this start is complete, takes nothing from the store, and finds nothing missing."""
+    destroyed = any(part["messages"] for part in shown["lost"] if not part["leftover"])
+    harm = destroyed or shown["messagesUnreachable"] or any(trap["loses"] for trap in shown["traps"])
+    return shown["starts"] is True and not harm and _is_missing(shown) is None
 
 
 def _story(output: Output, shown: Row, store: str) -> Iterator[tuple[str, str, str]]:
@@ -112,10 +120,14 @@ def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
             yield "CUT", f"{_name(path)}{at}: {_messages(output, parts)}", "error"
     for path, size in deleted.items():
         if path not in queues and path not in indexes:
+            # Capitals are for losses.
+            label, style = ("DELETE", "error") if path in lost else ("delete", "title")
             held = _messages(output, lost[path]) if path in lost else "no whole message"
-            yield "DELETE", f"{_name(path)}, {text.size(size)}: {held}", "error"
+            yield label, f"{_name(path)}, {text.size(size)}: {held}", style
     if shown["indexLost"]:
-        yield "DELETE", _index_files(output, shown["indexLost"]), "error"
+        has_keys = any(index["entries"] for index in shown["indexLost"])
+        label, style = ("DELETE", "error") if has_keys else ("delete", "title")
+        yield label, _index_files(output, shown["indexLost"]), style
     if queues:
         topics = {path.split("/")[1] for path in queues}
         count = f"{text.counted(len(queues), 'queue file')} of {text.counted(len(topics), 'topic')}"
@@ -203,7 +215,8 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> 
         words = f"no message would be deleted, but {text.counted(unreachable, 'is', 'are')} in no queue"
     else:
         # A start reads only a part of the log, so it says nothing about the rest.
-        words, severity, then = f"no message would be deleted{_gone(shown)}", _is_missing(shown), Next.LOOK
+        safe = f"a {shown['as']} broker can be started: " if _is_safe(shown) else ""
+        words, severity, then = f"{safe}no message would be deleted{_gone(shown)}", _is_missing(shown), Next.LOOK
     yield from verdict_lines(output, words, severity, commands[then])
 
 
