@@ -320,8 +320,9 @@ class IndexJudge:
             if (self.case.live and missing.end >= self._newest()) or self._is_odd(missing.start):
                 continue
             place = self.case.place(missing.start)
-            some = counted(missing.keys, "key is", "keys are")
-            text = f"of the messages from {missing.start} to {missing.end} {some} in no index file"
+            some, be = counted(missing.keys, "key"), "is" if missing.keys == 1 else "are"
+            between = f"messages between log offsets {missing.start} and {missing.end}"
+            text = f"{some} of {between} {be} in no index file"
             severity, why = None, None
             after = self._first_entry_behind(missing.end)
             segment = self.case.log.find(after) if after is not None else None

@@ -55,6 +55,13 @@ def man(
     return Exit.DONE
 
 
+def _index_of(code: str) -> str:
+    """Return the command that lists what was meant: the codes of findings for a word like one, else the pages."""
+    from rmqtool.findings import FAMILIES
+
+    return f"{_NAME} man findings" if code.partition("-")[0].upper() in FAMILIES else f"{_NAME} man"
+
+
 def _explain(code: str, output: Output) -> Exit:
     """Show what the code of a finding means, as `check --explain` does."""
     from rmqtool.findings import find_code
@@ -62,7 +69,7 @@ def _explain(code: str, output: Output) -> Exit:
 
     entry = find_code(code)
     if entry is None:
-        raise UsageError(f'the manual has no page "{code}", and no finding has this code', hint=f"{_NAME} man")
+        raise UsageError(f'the manual has no page "{code}", and no finding has this code', hint=_index_of(code))
     with output:
         for line in explain_lines(output, entry):
             output.line(line)

@@ -29,7 +29,8 @@ def copied_lines(output: Output, shown: Mapping[str, Any], skipped: Sequence[tup
             yield from text.hanging(line, output.look.width, 4)
         if len(skipped) > _MOST:
             yield f"  and {text.count(len(skipped) - _MOST)} more"
-        where = f"Their bytes and a list are in {text.neutral(shown['lostAndFound'])}"
+        whose = "Its" if len(skipped) == 1 else "Their"
+        where = f"{whose} bytes and a list are in {text.neutral(shown['lostAndFound'])}"
         yield from text.hanging(where, output.look.width, 2)
     if shown["moved"]:
         yield from text.hanging(

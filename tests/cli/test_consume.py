@@ -216,7 +216,7 @@ def is_dead(state: Path) -> bool:
         (["-t", "t", "-g", "g"], Exit.NO, "there is no topic"),
         (["-g", "nobody"], Exit.NO, 'there is no group "nobody"'),
         (["-t", "N*"], Exit.NO, "no topic matches N*"),
-        ([], Exit.USAGE, "say what to consume"),
+        ([], Exit.USAGE, "give a topic (-t) or a group with offsets (-g)"),
         (["-t", "T", "--commit"], Exit.USAGE, "missing group"),
         (["-t", "T", "--where", "a >"], Exit.USAGE, "(character 4 of the expression)"),
         (["-t", "T", "--tag", "||"], Exit.USAGE, "a tag is expected"),

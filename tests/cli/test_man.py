@@ -46,6 +46,8 @@ def test_a_page_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
         capsys.readouterr().err
         == 'rmqtool: the manual has no page "fsck", and no finding has this code\n         Next: rmqtool man\n'
     )
+    assert main(["man", "CL-XYZ"]) == Exit.USAGE
+    assert capsys.readouterr().err.endswith("\n         Next: rmqtool man findings\n")
 
 
 def on_a_terminal(pager: str) -> str:

@@ -228,7 +228,7 @@ def _topics_of(group: str, known: Known) -> list[str]:
     """Return the topics in which a group has progress."""
     if not group:
         raise UsageError(
-            "say what to consume: a topic with -t, or a group that has consumed with -g",
+            "give a topic (-t) or a group with offsets (-g)",
             hint="rmqtool topic STORE list",
         )
     retry = retry_topic(group)
