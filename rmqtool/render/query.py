@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 from rmqtool.findings import Finding
-from rmqtool.formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.render import text
 from rmqtool.render.findings import finding_lines
 from rmqtool.render.output import Output
@@ -80,7 +79,7 @@ def _place(shown: Mapping[str, Any]) -> str:
 
 
 def _title_lines(output: Output, head: Mapping[str, Any], count: int, messages: int) -> Iterator[str]:
-    """Yield what was found: ``count`` records, which are so many ``messages``."""
+    """Yield what was found: ``count`` records of ``messages`` messages."""
     kind = _KINDS.get(head["kind"], head["kind"])
     records = f"{text.counted(count, 'record')} of " if messages < count else ""
     by = " and ".join(_SOURCES[source] for source in head["answeredBy"])
@@ -197,11 +196,11 @@ def _status(
     if not position["passed"]:
         return "pending"
     group = position["group"]
-    retry = RETRY_PREFIX + group
+    retry = f"%RETRY%{group}"
     then = next((one for one in after if one["group"] == group), None)
     if then is not None:
         return "sent back" if then["topic"] == retry else "consumed"
-    if any(event["topic"] == DLQ_PREFIX + group for event in events):
+    if any(event["topic"] == f"%DLQ%{group}" for event in events):
         return "dead letter"
     return "sent back" if events[-1].get("for") == retry else "consumed"
 
