@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WHAT = "an id, a key, TOPIC/QUEUE@OFFSET, @PHYSICAL_OFFSET, a time or a POP receipt"
 KINDS = ("offsetMsgId", "uniqKey", "key", "queueOffset", "physicalOffset", "time", "tag")
-SHAPES = f"WHAT is {WHAT}"
+SHAPES = "WHAT: id, key, TOPIC/QUEUE@OFFSET, @PHYSICAL_OFFSET, time, POP receipt"
 
 
 class How(TypedDict, total=False):

@@ -113,5 +113,5 @@ def _show(output: Output, written: Written) -> Exit:
 
     for text in written.notes:
         output.note(text)
-    output.single(written.shown, outcome_lines(written.shown, written.on_corrupt))
+    output.single(written.shown, outcome_lines(output, written.shown, written.on_corrupt))
     return written.status

@@ -38,7 +38,7 @@ def summary_lines(
     looked.append(counted(summary["queues"], "queue", "queues"))
     if summary["indexes"]:
         looked.append(counted(summary["indexes"], "index file", "index files"))
-    yield f"checked {', '.join(looked)} in {duration(elapsed_ms)}"
+    yield from hanging(f"checked {', '.join(looked)} in {duration(elapsed_ms)}", output.look.width, 2)
     if counts.kinds.total() > _ON_SCREEN and len(counts.kinds) >= _KINDS:
         yield from _found(output, counts)
     if summary["lost"]:

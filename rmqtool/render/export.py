@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rmqtool.render import text
+from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut, Kind
 
 COLUMNS = (
@@ -22,7 +23,7 @@ SPLITS = (
 )
 
 
-def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
+def outcome_lines(output: Output, shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
     """Yield the result of an export; ``shown`` is the JSON object."""
     to = text.neutral(shown["to"])
     if shown["export"] is None:
@@ -36,7 +37,10 @@ def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
         named = f"listed in {to}_damage" if on_corrupt == "emit" else "left out of it"
         known = damaged["messages"]
         messages = f", {_counted(known, 'message')} by the queue entries" if known else ""
-        yield f"{_counted(damaged['ranges'], 'damaged range')}, {text.size(damaged['bytes'])}{messages}: {named}"
+        ranges = _counted(damaged["ranges"], "damaged range")
+        line = f"{ranges}, {text.size(damaged['bytes'])}{messages}: {named}"
+        yield from text.hanging(line, output.look.width, 2)
+        yield f"rmqtool check STORE --only CL shows {'it' if damaged['ranges'] == 1 else 'them'}"
 
 
 def _counted(number: int, noun: str) -> str:

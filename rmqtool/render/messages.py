@@ -14,6 +14,9 @@ from rmqtool.render.output import Output
 
 # A binary body is shown up to here; the style ``hex`` shows all of it.
 _BYTES_SHOWN = 64
+# The largest number of bytes that are not UTF-8 in a body that is shown as text, and bytes of text for each of them.
+_BROKEN = 3
+_BROKEN_SHARE = 8
 _INDENT = "  "
 _GAP = "   "
 _SHOWN_ELSEWHERE = ("KEYS", "TAGS", "UNIQ_KEY")
@@ -57,6 +60,14 @@ def _hanging(output: Output, parts: list[str], indent: str) -> list[str]:
     return text.hanging(indent.replace(" ", _NO_BREAK) + line, width, len(_INDENT) * 2)
 
 
+def _almost_text(data: bytes) -> str | None:
+    """Return a text with one broken or cut character, its bytes as ``\\xNN``; None for other binary bodies."""
+    broken = sum("\udc80" <= letter <= "\udcff" for letter in data.decode("utf-8", "surrogateescape"))
+    if broken > _BROKEN or broken * _BROKEN_SHARE > len(data):
+        return None
+    return data.decode("utf-8", "backslashreplace")
+
+
 def _body_lines(shown: Mapping[str, Any], style: str) -> Iterator[str]:
     if shown["bodyEncoding"] == "none" or style == "none":
         return
@@ -65,6 +76,9 @@ def _body_lines(shown: Mapping[str, Any], style: str) -> Iterator[str]:
         yield base64.b64encode(bytes(shown["body"], "utf-8")).decode("ascii") if is_text else shown["body"]
     elif style == "hex" or not is_text:
         data = bytes(shown["body"], "utf-8") if is_text else base64.b64decode(shown["body"])
+        if style == "text" and (almost := _almost_text(data)) is not None:
+            yield from text.neutral(almost, keep="\n\t").split("\n")
+            return
         most = len(data) if style == "hex" else _BYTES_SHOWN
         yield from text.hex_lines(data[:most])
         if len(data) > most:
