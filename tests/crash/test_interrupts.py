@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -164,7 +165,16 @@ def test_produce_ends_at_a_safe_boundary(tmp_path: Path, number: int, status: in
     assert main(["init", str(root)]) == Exit.DONE
     words = [sys.executable, "-m", "rmqtool", "produce", str(root), "-t", "T", "--create", "--jsonl"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=FIXTURES.parent) as process:
+    # Under nohup a process ignores SIGHUP, and so do those that it starts.
+    begin = partial(signal.signal, number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+    with subprocess.Popen(
+        words,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        cwd=FIXTURES.parent,
+        preexec_fn=begin,  # noqa: PLW1509
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

@@ -93,7 +93,7 @@ NOTICED: dict[str, type[Life]] = {
     "engine/recovery/places.py:remove_directories:fsync_dir": OddFiles,
     "engine/recovery/places.py:_move:fsync_dir 2": OddFiles,
     "engine/recovery/places.py:restore_segment_sizes:fsync_dir": OddFiles,
-    "engine/recovery/places.py:restore_segment_sizes:fsync": OddFiles,
+    "engine/recovery/places.py:restore_segment_sizes:fsync 2": OddFiles,
     "engine/recovery/places.py:restore_queue_files:fsync": OddFiles,
     "engine/recovery/recover.py:heal_checkpoint:fsync": Recoveries,
     "engine/recovery/recover.py:_cut:fsync_dir": Recoveries,
@@ -117,10 +117,12 @@ KEPT: dict[str, str] = {
     "engine/recovery/recover.py:heal_checkpoint:fsync_dir": SHORTENS,
 }
 
-# No life has what these are for: records that a broker cut off before, an index or a queue that retention ends.
+# No life has what these are for: records that a broker cut off before, an index or a queue that retention ends, and a
+# segment that ends within a record.
 NO_LIFE = (
     "engine/commit_log.py:clear_next:fdatasync",
     "engine/recovery/index_pass.py:_rewrite_from:fsync_dir",
+    "engine/recovery/places.py:restore_segment_sizes:fsync",
     "engine/retention.py:_remove:fsync_dir",
     "engine/retention.py:_remove_index:fsync_dir",
 )
