@@ -414,8 +414,7 @@ public class ClientJourneys {
             concurrently(members[i], "any", all, m -> { first.left.countDown(); return 0; });
             if (i == 1) { // what is not committed when the other comes is delivered again
                 first.await();
-                members[0].getDefaultMQPushConsumerImpl().persistConsumerOffset();
-                Thread.sleep(GRACE_MS);
+                committed(members[0], 12);
             }
             members[i].start();
             settled(i == 0 ? "alone" : "joined", members, i == 0 ? new int[] {4} : new int[] {2, 2});
@@ -425,6 +424,20 @@ public class ClientJourneys {
         all.await();
         members[0].shutdown();
         settled("left", new DefaultMQPushConsumer[] {members[1]}, new int[] {4});
+    }
+    /** Commits the progress of a member when it has come so far: a message counts as taken before its listener has returned. */
+    void committed(DefaultMQPushConsumer member, int wanted) throws Exception {
+        org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl inside = member.getDefaultMQPushConsumerImpl();
+        long end = System.currentTimeMillis() + PATIENCE_MS, progress = 0;
+        while (progress != wanted && System.currentTimeMillis() < end) {
+            Thread.sleep(20);
+            progress = 0;
+            for (MessageQueue q : inside.getRebalanceImpl().getProcessQueueTable().keySet())
+                if (q.getTopic().equals(topic)) progress += Math.max(0, inside.getOffsetStore().readOffset(q, org.apache.rocketmq.client.consumer.store.ReadOffsetType.READ_FROM_MEMORY));
+        }
+        if (progress != wanted) say("missing", "progress", progress);
+        inside.persistConsumerOffset();
+        Thread.sleep(GRACE_MS); // it is sent, and not answered
     }
     /** Waits until each member has so many queues of the topic, of which there are four; says how long that took. */
     void settled(String label, DefaultMQPushConsumer[] members, int[] wanted) throws Exception {
