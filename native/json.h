@@ -6,6 +6,8 @@ enum { PLAIN = 0, ESCAPED = 1, LONGER = 2 };
 static uint8_t json_kind[256];       /* of a byte in a string: as it is, to be escaped, part of a longer sequence */
 static char json_escapes[32][8];     /* what stands for a control character */
 static char two_digits[200], hex_pairs[512];
+static char octets[256][4];          /* the parts of an IPv4 address, and how long each is */
+static uint64_t tens[20];            /* the smallest number with one digit more, by the digits before */
 
 static void json_init(void) {
     for (int c = 0; c < 256; c++) {
@@ -16,30 +18,67 @@ static void json_init(void) {
     for (const char *known = "\bb\ff\nn\rr\tt"; *known; known += 2)
         snprintf(json_escapes[(int)known[0]], sizeof json_escapes[0], "\\%c", known[1]);
     for (int n = 0; n < 100; n++) two_digits[2 * n] = (char)('0' + n / 10), two_digits[2 * n + 1] = (char)('0' + n % 10);
+    for (int n = 0; n < 256; n++) snprintf(octets[n], sizeof octets[n], "%d", n), octets[n][3] = (char)strlen(octets[n]);
+    tens[0] = 0, tens[1] = 10;
+    for (int digits = 2; digits < 20; digits++) tens[digits] = tens[digits - 1] * 10;
 }
 
 static inline char *put_text(char *to, const char *text, size_t length) { memcpy(to, text, length); return to + length; }
 #define PUT(to, literal) put_text(to, literal, sizeof(literal) - 1)
 
+static inline char *put_digits(char *to, const char *pair) { memcpy(to, pair, 2); return to; }
+
 static char *put_number(char *to, int64_t value) {
-    char digits[20], *at = digits + sizeof digits;
+    if (value >= 0 && value < 10) { *to = (char)('0' + value); return to + 1; }
     uint64_t left = value < 0 ? -(uint64_t)value : (uint64_t)value;
     if (value < 0) *to++ = '-';
-    for (; left >= 100; left /= 100) at -= 2, memcpy(at, two_digits + 2 * (left % 100), 2);
-    if (left >= 10) at -= 2, memcpy(at, two_digits + 2 * left, 2);
-    else *--at = (char)('0' + left);
-    return put_text(to, at, (size_t)(digits + sizeof digits - at));
+    /* 1233 / 4096 is the logarithm of 2: the digits by the bits, one too few from the next power of ten on. */
+    int digits = (64 - __builtin_clzll(left | 1)) * 1233 >> 12;
+    char *end = to + digits + (left >= tens[digits]), *at = end;
+    for (; left >= 100; left /= 100) at = put_digits(at - 2, two_digits + 2 * (left % 100));
+    if (left >= 10) put_digits(at - 2, two_digits + 2 * left);
+    else at[-1] = (char)('0' + left);
+    return end;
+}
+
+/* Return whether one of eight bytes is a control character, a quote, a backslash or above ASCII. */
+static inline int are_special(uint64_t w) {
+    uint64_t quotes = w ^ ONES * '"', slashes = w ^ ONES * '\\';
+    return ((w | (w - ONES * 0x20) | (quotes - ONES) | (slashes - ONES)) & TOP_BITS) != 0;
+}
+
+/* Put a text whose bytes all stay as they are; NULL where one does not. The last eight bytes may be put twice. */
+static inline char *put_unchanged(char *to, Text text) {
+    const uint8_t *p = text.p;
+    size_t at = 0, length = text.length;
+    uint64_t w;
+    for (; at + 8 <= length; at += 8) {
+        memcpy(&w, p + at, 8);
+        if (are_special(w)) return NULL;
+        memcpy(to + at, &w, 8);
+    }
+    if (at && at < length) {
+        memcpy(&w, p + length - 8, 8);
+        if (are_special(w)) return NULL;
+        memcpy(to + length - 8, &w, 8);
+        at = length;
+    }
+    for (; at < length; at++) {
+        if (json_kind[p[at]] != PLAIN) return NULL;
+        to[at] = (char)p[at];
+    }
+    return to + length;
 }
 
 /* Put the text of a JSON string without its quotes, at most six bytes for one; NULL where it is no UTF-8. */
 static char *put_string(char *to, Text text) {
+    char *done = put_unchanged(to, text);
+    if (done) return done;
     const uint8_t *p = text.p, *end = p + text.length;
     while (p < end) {
         for (uint64_t w; end - p >= 8; p += 8, to += 8) {
             memcpy(&w, p, 8);
-            /* A control character, a quote, a backslash and what is above ASCII each leave a top bit. */
-            uint64_t quotes = w ^ ONES * '"', slashes = w ^ ONES * '\\';
-            if ((w | (w - ONES * 0x20) | (quotes - ONES) | (slashes - ONES)) & TOP_BITS) break;
+            if (are_special(w)) break;
             memcpy(to, &w, 8);
         }
         for (int few = 0; p < end && few < 8; few++) {
@@ -88,7 +127,10 @@ static char *put_group(char *to, uint32_t group) {
 /* Put address and port; an IPv6 address as RFC 5952 has it, its longest run of zeros left out. */
 static char *put_host(char *to, const uint8_t *address, int is_v6, int32_t port) {
     if (!is_v6) {
-        for (int i = 0; i < 4; i++) to = put_number(to, address[i]), *to++ = i < 3 ? '.' : ':';
+        for (int i = 0; i < 4; i++) {
+            memcpy(to, octets[address[i]], 4);
+            to += octets[address[i]][3], *to++ = i < 3 ? '.' : ':';
+        }
         return put_number(to, port);
     }
     int best = 0, longest = 1;

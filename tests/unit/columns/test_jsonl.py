@@ -16,7 +16,7 @@ from rmqtool.columns.bodies import Bounds
 from rmqtool.columns.jsonl import iter_json_lines
 from rmqtool.columns.records import decode_records
 from rmqtool.formats.commit_log import Message, decode_record
-from tests.support.builders import EXAMPLE_A, EXAMPLE_D, record
+from tests.support.builders import EXAMPLE_A, EXAMPLE_D, Host, record
 from tests.support.one_by_one import spell
 from tests.support.seeded_stores import make_segment, seeded
 
@@ -146,6 +146,35 @@ BODIES = st.one_of(
     st.text(max_size=20).filter(lambda text: not any("\ud800" <= char <= "\udfff" for char in text)).map(str.encode),
     st.binary(max_size=20),
 )
+
+
+def test_numbers_with_any_count_of_digits() -> None:
+    tens = [10**digits for digits in range(19)]
+    longs = [0, 2**63 - 1, -(2**63), *(sign * (ten - less) for ten in tens for less in (0, 1) for sign in (1, -1))]
+    ints = [min(max(number, -(2**31)), 2**31 - 1) for number in longs]
+    assert_like_one_by_one(
+        *(
+            record(b"", physical_offset=one, queue_offset=one, queue_id=other, flag=other, reconsume_times=other)
+            for one, other in zip(longs, ints, strict=True)
+        )
+    )
+
+
+def test_each_part_of_an_address() -> None:
+    hosts = [Host(bytes([number, 255 - number, number // 2, 9]), number * 257) for number in range(256)]
+    assert_like_one_by_one(*(record(b"", born_host=host, store_host=host) for host in hosts))
+
+
+@pytest.mark.parametrize("character", ['"', "\\", "\n", "é"])
+def test_a_character_at_each_place_of_a_text(character: str) -> None:
+    texts = [("x" * before + character + "y" * after).encode() for before in range(18) for after in range(18)]
+    assert_like_one_by_one(*(record(text, property_text=b"KEYS\1" + text) for text in texts))
+
+
+@pytest.mark.parametrize("length", range(18))
+def test_a_text_of_each_length(length: int) -> None:
+    text = b"abcdefghijklmnopqr"[:length]
+    assert_like_one_by_one(record(text, property_text=b"KEYS\1" + text))
 
 
 @given(st.lists(BODIES, min_size=1, max_size=8))
