@@ -12,6 +12,8 @@ def main() -> int:
         from rmqtool.commands.completion import answer
 
         return answer()
+    # The import of numpy starts a thread for each processor, which spins for 50 ms. Nothing here uses these threads.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rmqtool.cli import main as run
     from rmqtool.engine.interrupts import end_as_asked, listen
 

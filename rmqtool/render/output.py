@@ -7,12 +7,13 @@ result is exact; only a terminal gets control characters spelled out (in JSON by
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import StrEnum
@@ -29,6 +30,8 @@ Row = Mapping[str, object]
 Screen = Callable[[Row], Iterable[str]]
 
 _CHUNK = 1 << 16
+# The largest pipe that any user may have, as Linux is delivered.
+_PIPE = 1 << 20
 _NOTE_INDENT = 2
 # Characters that JSON allows unescaped and a terminal might obey.
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -94,6 +97,7 @@ class Output:
         self._header: tuple[str, ...] | None = None
         self._template = Template(look.template) if look.template is not None else None
         self._is_terminal = self._bytes_out().isatty()
+        self._is_widened = False
         self._bar: Bar | None = None
         # The store as it was typed: the places of findings begin with it.
         self.store = ""
@@ -206,6 +210,9 @@ class Output:
 
     def json_lines(self, chunks: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write rows that are lines of JSON already: whole lines, UTF-8. Only for the two JSON modes."""
+        if not self._is_widened:
+            self._is_widened = True
+            _widen_pipe(self._bytes_out())
         for chunk in chunks:
             lines = _for_terminal(str(chunk, "utf-8")).encode("utf-8") if self._is_terminal else chunk
             if self.look.mode is Mode.JSON:
@@ -379,6 +386,14 @@ class Output:
         if sys.stdout is None:
             raise WriteFailed("standard output is closed, so the result cannot be printed", hint="leave out >&-")
         return sys.stdout.buffer
+
+
+def _widen_pipe(out: IO[bytes]) -> None:
+    """Give a pipe more room, so that the writer and the reader wait less often for each other."""
+    # This fails for a file, and where the room of one user is used up. The output works as it is.
+    with suppress(OSError, ValueError):
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            fcntl.fcntl(out.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
 
 
 class _Lines:

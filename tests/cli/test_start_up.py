@@ -83,5 +83,15 @@ def test_start_up_is_at_most_eight_bare_interpreters(word: str) -> None:
     pytest.fail(f"{word} takes {ours / bare:.1f} times a bare interpreter")
 
 
+def test_no_thread_of_numpy_spins_beside_a_command() -> None:
+    told = "import os; code = main(); import numpy; print(code, len(os.listdir('/proc/self/task')))"
+    words = "import sys; sys.argv = ['rmqtool', 'demo', '--help']; from rmqtool.__main__ import main; "
+    known = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", words + told], capture_output=True, text=True, timeout=60, check=True, env=known
+    )
+    assert done.stdout.splitlines()[-1] == "0 1"
+
+
 def test_the_sample_table_uses_every_panel() -> None:
     assert len({entry.panel for entry in TABLE}) == 4

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -76,6 +79,23 @@ def test_json_lines_are_passed_on_as_they_are() -> None:
     with Output(Look(mode=Mode.JSONL), out) as output:
         output.json_lines([b'{"a":1}\n', b'{"a":"\xe8\xae\xa2"}\n'])
     assert out.getvalue() == b'{"a":1}\n{"a":"\xe8\xae\xa2"}\n'
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="this system has no sizes of pipes")
+def test_a_pipe_gets_room_for_many_lines_and_what_is_no_pipe_stays_as_it_is(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    with open(read, "rb") as reader, open(write, "wb") as out:
+        before = fcntl.fcntl(write, fcntl.F_GETPIPE_SZ)
+        with Output(Look(mode=Mode.JSONL), out) as output:
+            output.json_lines([b"{}\n"])
+        after = fcntl.fcntl(write, fcntl.F_GETPIPE_SZ)
+        assert os.read(read, 8) == b"{}\n"
+        assert not reader.closed
+    most = int(Path("/proc/sys/fs/pipe-max-size").read_text())
+    assert after == min(1 << 20, most) > before
+    with (tmp_path / "file").open("wb") as file, Output(Look(mode=Mode.JSONL), file) as output:
+        output.json_lines([b"{}\n"])
+    assert (tmp_path / "file").read_bytes() == b"{}\n"
 
 
 def test_half_a_surrogate_pair_is_an_escape_and_the_line_is_utf8() -> None:
