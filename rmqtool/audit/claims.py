@@ -64,6 +64,7 @@ class QueueClaims:
             return Verdict.CLAIMED
         if not 0 <= offset <= LAST_OFFSET:
             return Verdict.STRAY
+        # A lower offset than expected is possible only at 0, where a topic that was created again begins.
         is_behind = expected is not None and offset < expected
         if (not is_behind or not offset) and self._entries.lead_to(offset, claim.unit):
             return Verdict.BEGINS if is_behind else Verdict.CLAIMED

@@ -70,7 +70,8 @@ class Wanted:
     """Selects what batches contain.
 
     ``rules`` make the entries of queues. Topics in ``batch_topics`` have batch queues and get their entries there.
-    ``keys`` adds the index entries of keys, ``tag_keys`` those of tags, which only 5.4 writes.
+    ``inflating`` says how bodies are examined. ``keys`` adds the index entries of keys, ``tag_keys`` those of tags,
+    which brokers write from 5.4 on.
     """
 
     rules: DispatchRules
@@ -246,7 +247,7 @@ def _batch_runs(records: Records, properties: Properties, rules: DispatchRules) 
 
 
 def _keys(found: RowKeys, places: Ints, times: Ints) -> IndexKeys:
-    """Return keys that name rows as keys that name physical offsets."""
+    """Return keys with the physical offset and the store time of their record, in place of its row."""
     return IndexKeys(places[found.rows], found.key_hashes.astype(np.int64), times[found.rows])
 
 

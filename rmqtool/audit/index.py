@@ -450,6 +450,7 @@ class IndexComparison:
         self.compared += len(found.codes)
         due = _codes(batch.keys, start)
         tags = _codes(batch.tag_keys, start)
+        # Usually the entries are exactly those that are due, in their order.
         if len(found.codes) == len(due) + len(tags) and (found.codes == _in_order(due, tags)).all():
             of_keys = None if len(tags) else batch.keys.store_timestamps
             self._check_times(found, batch, np.arange(len(found.codes)), of_keys)
@@ -473,6 +474,7 @@ class IndexComparison:
         record_starts = batch.physical_offsets
         for row in rows.tolist():
             place = int(found.places[row])
+            # After the last record the index is that of the first one, which is at another place.
             there = record_starts[np.searchsorted(record_starts, place, side="left") - len(record_starts)]
             self._add(found, row, EntryFault.NO_KEY if int(there) == place else EntryFault.NO_RECORD)
         self._check_times(found, batch, np.flatnonzero(~wrong))

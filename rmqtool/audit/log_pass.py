@@ -241,7 +241,7 @@ def _odd_row(times: Ints, row: int) -> tuple[int, int]:
     return (row - 1, row) if late else (row, row - 1)
 
 
-# Flaws of content. The record keeps its queue entry, because its length and place are right; a consumer sees the flaw.
+# Flaws with which a record keeps its queue entry, because its length and place are right; a consumer sees the flaw.
 _STANDS = ("CL-CRC", "CL-TIME", "CL-LEN")
 # A store time further ahead of the clock than a day is damage, not a clock that is wrong.
 _DAY_MS = 86_400_000
@@ -427,6 +427,7 @@ class LogPass:
                 self.damage.bridges.append(Bridge(place, size, covered_end(self.log, place, size)))
 
     def _find_record(self, segment: Segment, file_offset: int) -> int | None:
+        """Return where the next self-consistent record of a segment begins, from an offset in it on, or None."""
         with segment.filesystem.open_read(segment.path) as file:
             return SegmentWalk(file, segment.base_offset).find_record(file_offset)
 
@@ -452,7 +453,7 @@ class LogPass:
 
 
 def _damage_at(segment: Segment, place: Place) -> Damage:
-    """Return a place without a valid record as damage; none of the bytes of a blank are damaged."""
+    """Return a place without a valid record as damage; a blank is damage of no bytes, which ``_hold`` drops."""
     start = segment.base_offset + place.file_offset
     if isinstance(place.what, Flaw):
         record = place.damaged if place.what.code in _STANDS else None

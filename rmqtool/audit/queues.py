@@ -181,6 +181,7 @@ def follow(offsets: Ints) -> bool:
 
 
 def _compare(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> None:
+    """Compare a piece of a run, whose queue offsets may be in any order."""
     found = queue.at(run.queue_offsets)
     led, right, apart = judge_units(run.topic, run.units, found, queue.ext)
     comparison.add_hits(run.queue_offsets[led])

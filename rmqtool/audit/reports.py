@@ -135,7 +135,7 @@ class SegmentReport:
     unread: Unread | None = None
 
     def join(self, more: SegmentReport) -> SegmentReport:
-        """Return the report of this range and the one after it as one. It takes over ``queues`` of this one."""
+        """Return the report of this range and the one after it as one; the ``queues`` of this one are changed."""
         edge = find_odd_edge(self, more)
         odd_times = [*self.odd_times, *([edge] if edge is not None else []), *iter_odd_times(more, edge)]
         joined = replace(
@@ -431,6 +431,7 @@ class ReportWork:
         return report
 
     def _read(self, asked: ReportRange, report: SegmentReport) -> None:
+        """Read a range and add its content to ``report``. What an ``extract`` has kept is always a whole segment."""
         segment = asked.segment
         if self.extract is not None:
             kept = iter_pieces(self.extract, segment, tag_keys=self.wanted.tag_keys)
@@ -451,6 +452,7 @@ class ReportWork:
                 report.reached = scan.reached
 
     def _against(self) -> Against:
+        """Return the files to compare segments with; the index files are opened at the first call."""
         if self._parts is None:
             open_read = self.index_root.open_read
             self._parts = [IndexPart(open_read(name.path), *name) for name in self.indexes]

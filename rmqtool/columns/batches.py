@@ -74,8 +74,8 @@ COLUMNS = (
 class Projection:
     """The columns of a batch, the form of its bodies and times, and the bounds of its size.
 
-    Bodies are ``inflated`` as consumers get them, ``raw`` as they are stored, or ``none``: a column of nulls.
-    ``broker`` is the value of that column in every row, null for None.
+    Bodies are ``inflated`` as consumers get them, ``raw`` as they are stored, or ``none``: a column of nulls. Times are
+    timestamps in UTC, in ``time_unit``. ``broker`` is the value of that column in every row, null for None.
     """
 
     columns: tuple[str, ...] = COLUMNS

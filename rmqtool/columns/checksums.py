@@ -1,8 +1,9 @@
-"""CRC-32 of many pieces of a buffer, one call for each: records keep 31 bits of it, so two cannot be combined.
+"""CRC-32 of many pieces of a buffer, with one call for each piece.
 
-A call over a hundred bytes takes a third of the time that Python needs to cut them out. So short pieces are cut out in
-blocks, as objects made at C speed, and the calls are a ``map`` over those. Long pieces are views, made one at a time: a
-list of thousands of views would start the garbage collector again and again.
+It cannot be combined from the checksums of other pieces: a record keeps only 31 of its 32 bits. A call over a hundred
+bytes takes a third of the time that Python needs to cut them out. So short pieces are cut out in blocks, as objects
+made at C speed, and the calls are a ``map`` over those. Long pieces are views, made one at a time: a list of thousands
+of views would start the garbage collector again and again.
 """
 
 from __future__ import annotations

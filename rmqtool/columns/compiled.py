@@ -21,7 +21,7 @@ from rmqtool.formats.index import ENTRY_SIZE
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layout import Buffer
 
-# The list of native/table.h. A test compares the two.
+# The columns that the kernel fills, as native/table.h lists them. A test compares the two.
 _LONGS = (
     *("file_offset", "physical_offset", "queue_offset", "born_timestamp", "store_timestamp"),
     *("prepared_transaction_offset", "body_offset", "topic_offset", "properties_offset"),
@@ -36,6 +36,7 @@ COLUMNS: tuple[tuple[str, Any], ...] = (
     *((name, np.uint32 if name == "magic" else np.int32) for name in _INTS),
     ("wrong", np.uint8),
 )
+# Bytes that one record takes in all columns together.
 ROW_SIZE = sum(np.dtype(kind).itemsize for _, kind in COLUMNS)
 
 # Failed checks of a structurally whole record, as bits of the column ``wrong``.
@@ -73,7 +74,7 @@ _WALKS = 64
 def walked(data: memoryview | Bytes, at: int) -> tuple[Ints, int] | None:
     """Return where records start from ``at`` on, by magic and size alone, and the offset after the last of them.
 
-    None also if ``at`` is not within ``data``.
+    None without the kernel, or if ``at`` is not within ``data``.
     """
     native = kernel.NATIVE
     if native is None or not 0 <= at <= len(data):
@@ -96,10 +97,10 @@ def sound(data: Buffer, file_offsets: Ints, first_physical_offset: int) -> int:
 
 
 def decoded(data: Bytes, file_offsets: Ints, checks: int) -> dict[str, Any] | None:
-    """Return the columns of the records at some offsets, before the first that is not a whole message, or None.
+    """Return the columns of the records at some offsets, before the first that is not a whole message.
 
-    ``checks`` are bits ``WRONG_...``; the column ``wrong`` has those that failed. Places are compared as if
-    byte 0 of ``data`` were physical offset 0.
+    ``checks`` are bits ``WRONG_...``; the column ``wrong`` has those that failed. For ``WRONG_PLACE`` byte 0 of
+    ``data`` is taken for physical offset 0. None without the kernel.
     """
     native = kernel.NATIVE
     if native is None:
@@ -141,8 +142,8 @@ class Dispatched(NamedTuple):
 def dispatched(data: Bytes, file_offsets: Ints, delays: Sequence[int], most_keys: int) -> Dispatched | None:
     """Return the queue entries and keys of the records at some offsets; ``delays`` are the delay levels in ms.
 
-    None also if there may not be room for their keys (``most_keys``) or topics, if one of them is not a whole message,
-    or if a delay is more than a ``long``.
+    None without the kernel, if there may not be room for their keys (``most_keys``) or topics, if one of them is not a
+    whole message, or if a delay is more than a ``long``.
     """
     native = kernel.NATIVE
     if native is None or max(delays, default=0) > LONG_MAX:
@@ -168,9 +169,10 @@ def dispatched(data: Bytes, file_offsets: Ints, delays: Sequence[int], most_keys
 
 
 def grouped(topic_codes: Ints, queue_ids: Ints) -> tuple[npt.NDArray[np.int32], list[int]] | None:
-    """Return the rows queue by queue, those of one queue in their order, and where each queue ends among them.
+    """Group rows by topic and queue id: return the row numbers queue by queue, and where each queue ends in that list.
 
-    Queues are in the order of their first rows. None also for more than ``_MOST_QUEUES`` of them.
+    Queues are in the order of their first rows, and the rows of a queue keep their order. None without the kernel, or
+    if there are more than ``_MOST_QUEUES`` queues.
     """
     native = kernel.NATIVE
     if native is None:
@@ -192,7 +194,8 @@ def grouped(topic_codes: Ints, queue_ids: Ints) -> tuple[npt.NDArray[np.int32], 
 def numbered(data: Bytes, file_offsets: Ints, lengths: Ints) -> tuple[npt.NDArray[np.int32], Ints] | None:
     """Return the texts at some offsets as numbers in the order of their first appearance, and the first row of each.
 
-    ``lengths`` are in bytes, and texts are equal if their bytes are. None also for more than ``_MOST_TEXTS`` texts.
+    ``lengths`` are in bytes, and texts are equal if their bytes are. None without the kernel, or if there are more than
+    ``_MOST_TEXTS`` different texts.
     """
     native = kernel.NATIVE
     if native is None:
@@ -204,7 +207,7 @@ def numbered(data: Bytes, file_offsets: Ints, lengths: Ints) -> tuple[npt.NDArra
 
 
 class HungKeys(NamedTuple):
-    """The index entries of some keys as bytes of the file, and how many empty slots they took."""
+    """The index entries of some keys as bytes of the file, and how many slots were empty before they were added."""
 
     entries: Bytes
     taken: int
@@ -228,14 +231,17 @@ def hung(slots: npt.NDArray[Any], keys: tuple[Any, Ints, Ints], first: int, begi
 
 
 def room_of_line(size: int) -> int:
-    """Return how many bytes the line of a record of ``size`` bytes can have at most: put_lines in native/json.h."""
+    """Return the most bytes that the line of a record of ``size`` bytes can have.
+
+    The kernel (put_lines in native/json.h) relies on this bound.
+    """
     return 1536 + 12 * size
 
 
 class SpelledLines(NamedTuple):
     """Lines back to back, where each ends, and the row after the last line.
 
-    That row is the end, or one that the kernel declines, or one for which there was no room.
+    That row is the number of records if all have a line. Otherwise the kernel declines it, or there was no room for it.
     """
 
     text: Bytes
@@ -247,6 +253,7 @@ def spelled(data: Bytes, file_offsets: Ints, row: int, size: int) -> SpelledLine
     """Return Message lines of the records from ``row`` on; all lines together have ``size`` bytes at most.
 
     They end before a record that the kernel declines, or whose longest possible line (``room_of_line``) does not fit.
+    None without the kernel.
     """
     native = kernel.NATIVE
     if native is None:
@@ -261,7 +268,7 @@ def slab(bodies: list[bytes], tails: list[bytes], numbers: Sequence[Any], hosts:
 
     ``numbers`` are columns, or one number for all records, in the order that native/native.c lists before its ``Slab``.
     ``hosts`` are the born hosts, one for each record or one for all, and then the store host; each is an address with
-    its port (4 bytes, big-endian) after it.
+    its port (4 bytes, big-endian) after it. None without the kernel.
     """
     native = kernel.NATIVE
     if native is None:

@@ -87,9 +87,10 @@ def _dispatch(records: Records, delays: Sequence[int]) -> Dispatch | None:
 
 
 def _topics_of(records: Records, found: compiled.Dispatched) -> Coded:
-    """Return the topics.
+    """Return the topics of the rows as a coded column, decoded.
 
-    Two that differ only in malformed bytes can decode to the same text, and are one topic then.
+    The kernel compares bytes. Two of its topics that differ only in malformed bytes can decode to the same text, and
+    are one topic here.
     """
     begins, lengths = records.topic_offsets[found.topic_rows].tolist(), records.topic_lengths[found.topic_rows].tolist()
     raw = [records.data[begin : begin + length].tobytes() for begin, length in zip(begins, lengths, strict=True)]
@@ -180,6 +181,7 @@ class _Texts(NamedTuple):
 
 
 def _whole_values(properties: Properties, name: str, wanted: Mask) -> _Texts:
+    """Return the whole value of a property in each of the ``wanted`` records that has it."""
     found = properties.find(name)
     rows = np.flatnonzero(found.present & wanted)
     return _Texts(rows, found.offsets[rows], found.lengths[rows])
@@ -196,7 +198,8 @@ def _tokens(properties: Properties, name: str, wanted: Mask) -> _Texts:
     counts -= firsts
     if not counts.any():
         return whole
-    # Word i of a row begins after its space i - 1 and ends before its space i; the first and the last have none there.
+    # Word i of a row begins after its space i - 1 and ends before its space i. The first word begins, and the last one
+    # ends, with the value.
     rows = np.repeat(np.arange(len(begins)), counts + 1)
     words = np.arange(len(rows)) - np.repeat(np.cumsum(counts + 1) - counts - 1, counts + 1)
     spaces = np.append(spaces, 0)  # so that the places that np.where does not choose are valid too

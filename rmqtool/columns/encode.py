@@ -139,6 +139,7 @@ def _compiled(outgoing: Outgoing, physical_offset: int) -> Slab | None:
 
 
 def _prefix_columns(outgoing: Outgoing, sizes: Ints, places: Ints, crcs: Ints) -> dict[str, Numbers]:
+    """Return the number fields of all prefixes by name, but for the ports, which ``_put_hosts`` sets."""
     return {
         "total_size": sizes,
         "magic": outgoing.magics,
@@ -176,7 +177,7 @@ class Packed:
 
     The places of the fields after the hosts depend on ``host_bits``. The records that are ``is_sealed`` end with a
     checksum of themselves, which is wrong as soon as a field changes; ``seal`` computes it again.
-    ``last_store_timestamp`` (ms) is that of the last record that was packed, in a ``part`` too.
+    ``last_store_timestamp`` (ms) is that of the last record that was packed, even in a ``part`` without that record.
     """
 
     data: Bytes

@@ -85,6 +85,7 @@ def iter_window_groups(lengths: Ints) -> Iterator[tuple[Ints, int]]:
     """
     if not len(lengths):
         return
+    # The exponent of the smallest power of two that a piece fits.
     classes = np.frexp(np.maximum(lengths - 1, _SMALLEST_WINDOW - 1).astype(np.float64))[1]
     for exponent in range(int(classes.min()), int(classes.max()) + 1):
         rows = np.flatnonzero(classes == exponent)

@@ -59,7 +59,7 @@ def java_hashes(text: Bytes, offsets: Ints, lengths: Ints) -> Hashes:
         hashes = _of_any_length(text, offsets, lengths)
     if text.max(initial=0) <= _ASCII:
         return Hashes(hashes, lengths)
-    # Only ASCII bytes are UTF-16 units; the few other texts are hashed one by one.
+    # Only ASCII bytes are UTF-16 units too. The few texts with other bytes are hashed one by one.
     wide = find_bytes(text, lambda some: some > _ASCII)
     lengths = lengths.copy()
     ends = offsets + lengths

@@ -41,6 +41,7 @@ _MEMBERS = {
     **dict.fromkeys(("topic", "body", "bodyEncoding"), _STRING),
     **dict.fromkeys(("queueId", "flag", _STORED), _LONG),
 }
+# The ends that a line with one object can have.
 _ENDS = (b"}\n", b"}\r\n", b"}")
 _NEWLINE, _OPENS, _CLOSES = b"\n{}"
 # The separators of properties as JSON must escape them. No property can contain one, so the error is left to the reader
@@ -122,6 +123,7 @@ def _plain_lengths(data: Lines) -> Ints | None:
 
 
 def _chunk(table: pa.Table, name: str) -> Any:
+    """Return a column as one array; the table's chunks were combined, so there is one at most."""
     column = table.column(name)
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
@@ -154,7 +156,7 @@ def _bodies(texts: Any, encodings: Any) -> list[bytes] | None:
 
 
 def _body(text: bytes | None, encoding: str) -> bytes:
-    """Return the bytes of a body; a ValueError or TypeError for one that does not have its encoding."""
+    """Return the bytes of a body; raise ValueError or TypeError for one that does not have its encoding."""
     if encoding == "none" or (text is None and not encoding):
         return b""
     if text is None:
@@ -284,7 +286,7 @@ class IncomingLines:
 
     @staticmethod
     def keys(properties: Mapping[str, Values], generated: Sequence[str]) -> pa.StringArray:
-        """Return the unique keys of messages: the one that a message has, else the one made for it."""
+        """Return the unique key of each message: the one that it has, else the one of ``generated`` in its place."""
         made = pa.array(generated, _STRING)
         return pc.coalesce(properties[UNIQ_KEY], made) if UNIQ_KEY in properties else made
 
@@ -317,6 +319,7 @@ class IncomingLines:
         return table
 
     def _read_json(self, data: Lines, block: int) -> pa.Table:
+        """Return the lines as Arrow reads them; it guesses the types of members and properties with unknown names."""
         fields = {**_MEMBERS, **dict.fromkeys(self._own, _STRING)}
         fields[_PROPERTIES] = pa.struct([(name, _STRING) for name in self._names])
         reading = pj.ReadOptions(use_threads=True, block_size=block)
@@ -361,6 +364,7 @@ class IncomingLines:
                 _add(found, name, column)
         for member, name in self._own.items():
             _add(found, name, columns[member])
+        # An empty unique key counts as absent.
         if self._defaults.keeps_keys and UNIQ_KEY in nested:
             _add(found, UNIQ_KEY, pc.if_else(pc.equal(nested[UNIQ_KEY], ""), None, nested[UNIQ_KEY]))
         return found

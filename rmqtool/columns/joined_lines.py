@@ -108,7 +108,10 @@ _IN_JSON = {b"\x01": b'": "', b"\x02": b'", "', bytes([_OBJECT_END]): b'"}'}
 
 
 def join_lines(records: Records, bodies: Bodies) -> tuple[Bytes, Ints]:
-    """Return a line for each record, at least one, back to back, and their offsets; one more offset is the end."""
+    """Return the lines of ``records``, one record at least, back to back, and their offsets.
+
+    One more offset is the end.
+    """
     properties = decode_properties(records)
     fields = _place(records) | _times_and_hosts(records) | _names(records, properties) | _body(records, bodies)
     parts: list[Piece] = []
@@ -148,6 +151,7 @@ def _times_and_hosts(records: Records) -> dict[str, list[Piece]]:
 
 
 def _names(records: Records, properties: Properties) -> dict[str, list[Piece]]:
+    """Return the members from offsetMsgId to properties, in the order of the contract."""
     is_plain = properties.are_in_turn(are_special)
     return {
         "offsetMsgId": text_pieces(offset_msg_ids(records), is_plain=True),
@@ -159,6 +163,7 @@ def _names(records: Records, properties: Properties) -> dict[str, list[Piece]]:
 
 
 def _body(records: Records, bodies: Bodies) -> dict[str, list[Piece]]:
+    """Return the members from body to storedBodyLength, in the order of the contract."""
     text, encodings = _body_texts(bodies)
     codecs = coded(pa.array(records.column("sys_flag")))
     _, offsets = values_of(bodies.column)
@@ -193,7 +198,7 @@ def _plain_objects(properties: Properties) -> list[Piece] | None:
     values = text.tobytes()
     for separator, spelled in _IN_JSON.items():
         values = values.replace(separator, spelled)
-    # A separator of one byte becomes four, but two at the end of an object.
+    # Each of a pair's two separators becomes four bytes, six more for the pair; the last of an object becomes only two.
     offsets = np.concatenate((np.zeros(1, np.int64), ends + 1 + 6 * pairs - 2 * np.arange(1, len(pairs) + 1)))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
     try:
@@ -224,6 +229,7 @@ def _property_objects(properties: Properties) -> list[Piece]:
     offsets = bounds[np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))]
     buffers = [None, pa.py_buffer(offsets), pairs.buffers()[2]]
     objects = pa.Array.from_buffers(TEXT, properties.count, buffers)
+    # An object still lacks its closing quote and bracket. A record without properties has no pair, so it is empty here.
     if counts.all():
         return [objects, '"}']
     return [objects, pa.array(["{}", '"}'], TEXT).take(pa.array((counts > 0).astype(np.int8)))]

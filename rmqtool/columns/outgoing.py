@@ -117,6 +117,7 @@ class _Rows:
         return pc.fill_null(found, default)
 
     def _hashes(self) -> Any:
+        """Return the Java hash of each sharding key, null without one; each distinct key is hashed once."""
         keys = self._column("sharding_key", _TEXT).dictionary_encode()
         return pa.array([string_hash(key) for key in keys.dictionary.to_pylist()], _LONG).take(keys.indices)
 
@@ -170,6 +171,7 @@ class _Rows:
 
 
 def _entry(name: Any, value: Any) -> Any:
+    """Return ``name 0x01 value 0x02`` for each row; either may be a column or one text for all rows."""
     both = pc.binary_join_element_wise(name, value, NAME_VALUE_SEPARATOR)
     return pc.binary_join_element_wise(both, "", PROPERTY_SEPARATOR)
 

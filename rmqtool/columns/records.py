@@ -202,7 +202,12 @@ def _before_first(good: Mask, column: Any) -> Any:
 
 
 def _gather_prefixes(piece: Bytes, starts: Ints, left: Ints) -> tuple[npt.NDArray[np.void], Ints]:
-    """Return prefixes and sizes of the records at ``starts``, up to the first that cannot be a message."""
+    """Return the prefixes of the records at ``starts``, and their sizes, before the first that cannot be a message.
+
+    That is one without the magic of a message, with a size below the smallest, or with one above the bytes that are
+    ``left`` from its start on. If any of the prefixes has an IPv6 host, all have room for two, as ``_widen`` makes
+    them.
+    """
     if not len(starts):
         return np.empty(0, _SHORT_DTYPE), np.empty(0, np.int64)
     # As bare bytes: numpy copies structures field by field.
@@ -256,7 +261,7 @@ def _widen(piece: Bytes, starts: Ints, short: npt.NDArray[np.void]) -> npt.NDArr
 def _topic_lengths(piece: Bytes, topic_offsets: Ints, topic_sizes: Ints | int) -> Ints:
     """Return the lengths of the topics, signed as in Java: all as one byte, then those of version 2 again as two.
 
-    Only the records before the first one that the piece cuts off have a topic offset.
+    ``topic_sizes`` can have more rows than ``topic_offsets``, which end before the first bad record.
     """
     lengths = piece[topic_offsets - 1].view(np.int8).astype(np.int64)
     if not isinstance(topic_sizes, int):
@@ -296,6 +301,7 @@ def body_crcs(records: Records, crc32: Crc32 | None = None) -> npt.NDArray[np.in
 
 
 def _as_held(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+    """Return checksums as records have them: without the top bit, as an ``int``."""
     return (crcs & _CRC_MASK).astype(np.int32)
 
 

@@ -88,6 +88,7 @@ def record_starts(data: Buffer, file_offset: int = 0, end: int | None = None) ->
 
 
 def _stopped(file_offsets: Ints, view: memoryview, at: int) -> Starts:
+    """Return the starts, with what is at ``at``, where the walk ended."""
     what = decode_record(view, at)
     assert not isinstance(what, Message), f"the scan stopped before the message at {at}"
     return Starts(file_offsets, at, what)

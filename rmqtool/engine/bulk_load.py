@@ -46,9 +46,9 @@ def is_new(root: str) -> bool:
 
 
 def require_ready(root: str) -> None:
-    """Raise if a store cannot take messages now. A place where a store can be made passes.
+    """Raise an error if a store cannot take messages now; a place where a new store can be made passes.
 
-    It is in use, was not closed, is a mount point, or is spread over several directories.
+    It cannot if it is in use, was not closed, is a mount point, or is spread over several directories.
     """
     if is_new(root):
         return
@@ -197,6 +197,7 @@ class _Import:
         self.store = store
         self.count = 0
         self._queues = queue_counts(store.setup.files)
+        # By topic, the queue of the next message that names no queue and has no sharding key.
         self._turns = dict.fromkeys(named, 0)
         self._undispatched = 0
         for topic, queue in named.items():

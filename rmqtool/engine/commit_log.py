@@ -263,6 +263,7 @@ class CommitLog:
             self._go_on_in(made.file, made.segment.base_offset)
 
     def _go_on_in(self, file: WritableFile, base: int) -> None:
+        """Append to ``file`` from now on, the segment that begins at ``base``."""
         self._current, self._base = file, base
         # Room is left for the blank record that ends a segment.
         self.last_end = base + self.segment_size - BLANK_SIZE
@@ -555,7 +556,8 @@ class Writer:
             return False
         if self._health.failure is not None:
             return False
-        # The ticket was stamped just before: reading the clock again would cost more than it tells.
+        # The ticket got its time just before, so the clock is not read again: a call would cost more than the accuracy
+        # is worth.
         self.busy_since = now = ticket.store_timestamp
         store_timestamp = now if now >= log.store_timestamp else log.store_timestamp
         try:
@@ -575,7 +577,8 @@ class Writer:
     def write_plain(self, kind: object, message: NewMessage, uniq_key: str, now: int) -> Placed | None:
         """Make the record of a plain message and write it at once, or return None with nothing done.
 
-        None: the message needs more than that, the writer is busy, or the store is poisoned.
+        ``kind`` is that of ``Encoder.record_kind``, ``now`` is in ms. None: the message needs more than that, the
+        writer is busy, or the store is poisoned.
 
         The whole put of a lone producer without synchronous flush, in one function: the calls that the general path
         makes cost more than what they do.

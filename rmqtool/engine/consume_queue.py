@@ -196,7 +196,7 @@ class DerivedQueue:
         return self._files.read(path, length, position - base)
 
     def clear(self, position: int, end: int) -> None:
-        """Take the bytes from ``position`` to ``end`` out of the files: files that begin there go, the rest is zeros.
+        """Remove files that begin from ``position`` to before ``end``; write zeros over other bytes of this range.
 
         Only bytes that are there are written over, so that this works on a full disk too.
         """
@@ -287,7 +287,7 @@ class ExtUnit(NamedTuple):
 
 
 class ConsumeQueueExt:
-    """The extension of a queue: entries of various sizes, found by address."""
+    """The extension of a queue: entries of various sizes, found by address. ``end`` is where the next one begins."""
 
     def __init__(self, files: DerivedQueue, end: int = 0) -> None:
         self.end = end
@@ -477,6 +477,7 @@ class ConsumeQueue:
         return finding
 
     def _put_ext(self, queue: ConsumeQueueExt, unit: ConsumeQueueUnit, ext: ExtUnit) -> int:
+        """Write the part of an entry that goes into the extension; return the tags code that points to it."""
         size = ext_unit_size(len(ext.bit_map))
         return queue.put(ConsumeQueueExtUnit(size, unit.tags_code, ext.store_timestamp, ext.bit_map))
 
@@ -595,7 +596,10 @@ class ConsumeQueues:
         return DerivedQueue(self.files, segment_directory(kind, *key), size)
 
     def write_pending(self) -> list[AnyQueue]:
-        """Write the entries of this pass to the files; return the queues it asked for, also those that got no entry."""
+        """Write the entries of this pass to the files.
+
+        Return all queues that were asked for in it, even without an entry.
+        """
         grown = list(self._touched.values())
         for queue in grown:
             queue.write_pending()

@@ -189,7 +189,8 @@ def _put_run(queues: ConsumeQueues, run: QueueRun, findings: list[Finding]) -> N
             findings.append(finding)
 
 
-# Dispatched before the entries are written to the files: this many records one by one, or this many bytes by columns.
+# Limits of one pass, after which its entries are written to the files: records that are taken one by one, or bytes of
+# the log that are taken by columns.
 _PASS = 4096
 _PIECE = 4 << 20
 # The bytes read at once for single records; more if there are not two records in them.

@@ -127,7 +127,10 @@ class _Sleeper:
         self.lock.release()
 
     def wake_next(self) -> None:
-        """Wake the sleeper that this one has to wake, once."""
+        """Wake the sleeper after this one in the chain of those that are done, if there is one.
+
+        A second call does nothing.
+        """
         following, self.next = self.next, None
         if following is not None:
             following.wake()
@@ -140,9 +143,10 @@ class GroupCommit:
         self._flushed_offset = flushed_offset
         self._guard = threading.Lock()
         self._is_taken = False
-        # Producers whose messages are durable and that are expected back, while no thread forces.
+        # Producers whose messages the last sync made durable, and that have not come back yet. Most of them send their
+        # next message at once, so the turn is free only for the last one that is expected.
         self._expected = 0
-        # Turns that are still handed on directly, counted down from ``_DOUBTS``.
+        # How many turns are still given to the next sleeper without waiting for expected producers; see ``_DOUBTS``.
         self._doubts = 0
         self._sleepers: list[_Sleeper] = []
 

@@ -169,7 +169,7 @@ class MessageFilter(Protocol):
 
 @dataclass(frozen=True)
 class TagFilter:
-    """The broker's half of a tag expression."""
+    """A tag expression as a broker applies it: to the hashes of tags. The client compares the tags themselves."""
 
     expression: TagExpression
 
@@ -306,6 +306,8 @@ class LogWindow:
         self._files = files
         self._segment: Segment | None = None
         self._file: ReadableFile | None = None
+        # ``_data`` has the bytes of the log from ``_start`` on. ``_end`` is the end of the record that was asked for
+        # last; at first it is so far before the log that no record is near it.
         self._start = 0
         self._end = -_NEAR
         self._data = b""
@@ -333,7 +335,10 @@ class LogWindow:
         return self._data[:size]
 
     def _find(self, physical_offset: int) -> Segment | None:
-        """Return the segment of an offset. upstream: offset 0 means the beginning of the log, at any offset."""
+        """Return the segment of an offset, None without one.
+
+        upstream: offset 0 means the beginning of the log, wherever that is.
+        """
         segments = self.log.segments
         found = segments.find(physical_offset)
         return segments.segments[0] if found is None and physical_offset == 0 and len(segments) else found

@@ -171,7 +171,8 @@ class IndexFileWriter:
     def take_back(self) -> None:
         """Drop the entries that a failed ``write_pending`` left, in memory and in the file.
 
-        The header counts entries last. So slots may have numbers that it does not count, and would end their chains.
+        The header is written last. So slots in the file may have numbers of entries that it does not count, and such a
+        number would end their chains.
         """
         first = max(self._written_header.index_count, _FIRST)
         for number in reversed(range(first, self.next_entry)):
@@ -235,7 +236,7 @@ class IndexService:
     def put(self, hashes: Iterable[int], physical_offset: int, store_timestamp: int) -> None:
         """Index a record under key hashes, unless it is indexed already.
 
-        Without any, this still creates a new file if the current one is full.
+        Even without key hashes this creates a new file if the current one is full.
 
         upstream: the record of the last entry is indexed twice when it is dispatched again.
         """
@@ -278,7 +279,8 @@ class IndexService:
         with self._lock:
             if self.current is not None:
                 self.current.take_back()
-                # The last record of a full file before this one may have keys that were taken back: it is due again.
+                # If the file has no entry now, the last record of the full file before it may have lost keys: it is due
+                # again.
                 header = self.current.header
                 self.indexed_offset = header.end_phy_offset - (self.current.next_entry == _FIRST)
 

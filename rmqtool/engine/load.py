@@ -353,7 +353,10 @@ def refuse_linked(listing: StoreListing) -> None:
 
 
 def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
-    """Return the error for a store that only its own group can write: its log is a DLedger log; or None."""
+    """Return the error for a store that only a DLedger group can write, because its log is a DLedger log.
+
+    None for others.
+    """
     shown = listing.filesystem.shown("")
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
         return StoreError("the log is a DLedger log; only its group can append to it", file=shown, hint=_COPY)
@@ -388,7 +391,10 @@ def _needs_recovery(reason: str, file: str) -> Refused:
 
 
 def _check_log_directories(directories: Sequence[LogDirectory], version: Version) -> None:
-    """Refuse a log directory that the broker refuses to load. upstream: MappedFileQueue.doLoad."""
+    """Raise StoreError for a subdirectory in a directory of the log, if the version is 4.9: 5.x ignores it.
+
+    A directory of the log that is missing passes. upstream: MappedFileQueue.doLoad.
+    """
     for filesystem, path in directories:
         if filesystem.exists(path):
             for entry in filesystem.listdir(path):

@@ -421,10 +421,10 @@ class Encoder:
         return record if len(record) <= self.max_record else None
 
     def record_kind(self, topic: str, names: tuple[str, ...], values: Mapping[str, str]) -> object | None:
-        """Return what the kernel knows in advance of plain messages of a topic, whose properties have these ``names``.
+        """Return the object that ``plain_record`` of the kernel takes: what messages of one kind have in common.
 
-        ``values`` are the properties that all of them have; UNIQ_KEY is given with each. None: the kernel cannot make
-        their records.
+        They are plain messages of ``topic`` whose properties have these ``names``. ``values`` are the properties that
+        all of them have; UNIQ_KEY is given with each. None: the kernel cannot make their records.
         """
         rules, native = self.topic_rules(topic), kernel.NATIVE
         if native is None or self.has_property_crc or rules.is_special or self.max_body < COMPRESS_OVER:

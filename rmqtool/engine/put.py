@@ -238,7 +238,10 @@ class PutTicket:
         return self.status is not None or (self.is_written and self.physical_offset + self.size <= flushed_offset)
 
     def refuse(self, status: PutStatus) -> None:
-        """Set the status of a message that is not stored, or perhaps not."""
+        """Set the status of a message that is not stored. After a failed write it may be stored: UNKNOWN_ERROR.
+
+        The ticket then has no offsets, time and size.
+        """
         self.status = status
         self.physical_offset = self.queue_offset = -1
         self.store_timestamp = self.size = 0
@@ -253,7 +256,10 @@ def refused(status: PutStatus, queue: QueueKey) -> PutTicket:
 
 
 class LateParts(NamedTuple):
-    """A record without its queue offsets; ``place`` is queue id, store host and current time."""
+    """The parts of a record that is encoded later, with its queue offsets.
+
+    ``place`` is queue id, store host and current time.
+    """
 
     encoder: Encoder
     message: NewMessage
@@ -370,6 +376,7 @@ class Intake:
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
         self._config = encoder.config
+        # By the names of the properties in their order.
         self.kinds: dict[tuple[str, ...], PropertyKind] = {}
         self._levels = len(parse_delay_levels(self._config.message_delay_level))
         # Since 5.4 each record of a batch has exactly the properties that the client gave it.

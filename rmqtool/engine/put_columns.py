@@ -32,7 +32,7 @@ _SLAB = 4 << 20
 _NEEDS_A_LOOK = TRANSACTION_MASK | SysFlag.INNER_BATCH
 # Nor are messages that set the host bits themselves: here these bits are set from the addresses.
 _NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | HOST_BITS
-# Searched for in property texts. A value that happens to contain one costs the general path, no more.
+# Searched for in property texts. A value that happens to contain one only takes its message to the general path.
 _SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sorted(MATTERS))
 
 
@@ -112,7 +112,7 @@ class PutColumns:
 class _Ready(NamedTuple):
     """Messages that lack only their places: ``rows`` of the columns, without the refused ones.
 
-    ``queue_codes`` are places in ``queues``.
+    ``queue_codes`` are indexes into ``queues``.
     """
 
     rows: Ints
@@ -244,6 +244,7 @@ def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColu
     legal = np.array([rule.refusal is None for rule in rules], np.bool_)[codes]
     legal &= (queue_ids >= 0) & (queue_ids <= INT_MAX) & (body_lengths <= encoder.max_body)
     legal &= (flags >= INT_MIN) & (flags <= INT_MAX) & (sys_flags >= INT_MIN) & (sys_flags <= INT_MAX)
+    # Too many bytes of properties have a status of their own, so these rows are not judged by their size.
     long = legal & (text_lengths > MAX_PROPERTIES_LENGTH)
     legal &= long | (sizes <= encoder.max_record)
     rows = np.flatnonzero(legal & ~long)
@@ -285,6 +286,7 @@ def _tails(rules: list[TopicRules], codes: Ints, texts: Sequence[bytes], rows: I
 
 
 def _born_hosts(columns: MessageColumns, encoder: Encoder, rows: Ints, *, every: bool) -> Sequence[Host]:
+    """Return the born host of each row, or a single one that all rows have."""
     if not columns.born_hosts:
         return [columns.born_host or encoder.store_host]
     return columns.born_hosts if every else [columns.born_hosts[row] for row in rows.tolist()]

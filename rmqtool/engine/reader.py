@@ -120,9 +120,9 @@ class CompactedQueues:
         return topic in self._topics
 
     def get(self, key: QueueKey, offset: int, most: int) -> GetMessageResult:
-        """Return up to ``most`` messages from a queue offset on; offsets without a message are passed.
+        """Return up to ``most`` messages from a queue offset on.
 
-        An offset that was compacted away gives the next message that is left.
+        If the message at the offset was compacted away, the answer begins with the next one that is left.
         """
         files = [
             self._units(segment) for segment in _segments_of(self._files, FileKind.COMPACTION_QUEUE, key, self._open)
@@ -213,7 +213,7 @@ class _Times(Sequence[int]):
         if isinstance(at, slice):
             return [self[one] for one in range(len(self))[at]]
         row = read_queue_row(self._database, self._queue, self._offsets[at])
-        # upstream: where a row is missing, the search continues after it.
+        # A missing row counts as older than all others, so that a search goes on after it, as upstream.
         return -1 if row is None else row.store_time
 
 
@@ -246,6 +246,7 @@ class LiveDatabaseQueues(Mapping[QueueKey, DatabaseQueue]):
         return len(self._queues)
 
     def _find_low(self, queue: QueueId, log_min: int, high: int) -> int:
+        """Return the first queue offset with a message at ``log_min`` of the log or later; ``high`` without one."""
         rows = iter_queue_rows(self._database, queue)
         return next((row.queue_offset for row in rows if row.value.physical_offset >= log_min), high)
 

@@ -38,10 +38,12 @@ from rmqtool.store.rocksdb import (
     read_queue_row,
 )
 
+# The names of the two column families: queue entries, and the bounds of queues.
 _ENTRIES, _BOUNDS = "default", "offset"
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _VALUE = layouts.ROCKSDB_QUEUE_VALUE
 _BOUND = layouts.ROCKSDB_OFFSET_VALUE
+# The key of the row that tells how far the log is dispatched.
 _CHECKPOINT_KEY = encode_bound_key(BoundRowKey(CHECKPOINT_TOPIC, "max", 0))
 
 

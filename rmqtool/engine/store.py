@@ -189,7 +189,7 @@ class MessageStore:
         return self._engine.encoder.record_kind(topic, names, values)
 
     def put_plain(self, kind: object, message: NewMessage, uniq_key: str, now: int) -> Placed | None:
-        """Store a message of a kind at ``now`` (ms); None, with nothing done, if ``put`` must take a closer look."""
+        """Store a message of a kind at ``now`` (ms); return None, with nothing done, if it needs ``put``."""
         if not (self._is_simple and self._health.is_writeable and self._first.is_done and self._takes_puts):
             return None
         placed = self._writer.write_plain(kind, message, uniq_key, now)
@@ -309,7 +309,10 @@ class MessageStore:
             self._settle(ticket)
 
     def _put_slab(self, messages: Sequence[NewMessage]) -> list[PutTicket]:
-        """Store messages by columns; return [], with nothing stored, for few, not plain, or while puts are refused."""
+        """Store messages by columns.
+
+        Return [], with nothing stored, if they are few or not plain, or if puts are refused.
+        """
         self._put_many_count += len(messages)
         is_worth = len(messages) >= _LEAST_FOR_SLAB and self._put_many_count >= _LEAST_TO_LOAD
         if not is_worth or not self._takes_puts or not self._health.is_writeable or self._writer.busy_since:

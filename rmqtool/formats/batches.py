@@ -32,7 +32,10 @@ class BatchItem(NamedTuple):
 
 
 def iter_batch_items(data: Buffer) -> Iterator[BatchItem | Flaw]:
-    """Yield the messages of a batch; if one does not decode, a flaw and no more messages."""
+    """Yield the messages of a batch.
+
+    The first one that does not decode is yielded as a flaw CL-LEN, and nothing after it.
+    """
     at = 0
     while at < len(data):
         left = len(data) - at

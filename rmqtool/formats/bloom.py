@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from rmqtool.formats.java import encode_text, int32
 
-# Upstream computes these from its defaults: 32 groups, and a wrong yes in one of five cases.
+# Upstream computes both from its defaults: 32 groups, and 20 % of wrong yes answers.
 HASHES = 3
 BITS = 112
 
@@ -23,7 +23,7 @@ BITS = 112
 def bit_positions(group: str, topic: str, *, hashes: int = HASHES, bits: int = BITS) -> tuple[int, ...]:
     """Return the bits of ``group``'s filter on ``topic``, in upstream's order. A bit can occur twice."""
     hashed = murmur_low64(encode_text(f"{group}#{topic}"))
-    # Guava makes all hashes from the two halves of one, and flips the bits of a negative one to get a position.
+    # Guava makes all hashes from the two halves of one. A negative one becomes a position by flipping all its bits.
     step = hashed >> 32
     combined = (int32(hashed + i * step) for i in range(1, hashes + 1))
     return tuple((~word if word < 0 else word) % bits for word in combined)
@@ -49,6 +49,7 @@ def may_match(bit_map: bytes, positions: tuple[int, ...], *, bits: int = BITS) -
     return all(bit_map[position // 8] >> position % 8 & 1 for position in positions)
 
 
+# Python's numbers do not overflow, so each step is cut to 64 bits.
 _MASK = (1 << 64) - 1
 # The multipliers of MurmurHash3_x64_128.
 _C1 = 0x87C37B91114253D5
@@ -65,7 +66,7 @@ def murmur_low64(data: bytes) -> int:
         low = ((_rotate(low, 27) + high) * 5 + 0x52DCE729) & _MASK
         high ^= _stir_high(second)
         high = ((_rotate(high, 31) + low) * 5 + 0x38495AB5) & _MASK
-    # The last bytes are a block that is filled up with zeros: a word of zeros does not change the hash.
+    # The last bytes are padded with zeros to a block. The padding changes nothing: a word of zeros is stirred to 0.
     first, second = _BLOCK.unpack(data[whole:].ljust(_BLOCK.size, b"\0"))
     low = low ^ _stir_low(first) ^ len(data)
     high = high ^ _stir_high(second) ^ len(data)

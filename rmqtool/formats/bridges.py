@@ -19,8 +19,9 @@ QUARANTINE_TOPIC = QUARANTINE.encode("ascii")
 # The default of maxMessageSize. That setting limits only puts: a broker that scans the log does not compare the size
 # of a record with it. Longer damage gets several bridges.
 LARGEST_SIZE = 4 << 20
+# The bytes from which a reader tells the size and the kind of a record.
 START_SIZE = layouts.RECORD_START.size
-_LENGTHS = 3  # Bytes of two length fields: 1 of the topic, 2 of the properties
+_LENGTHS = 3  # bytes of two length fields: 1 of the topic, 2 of the properties
 
 
 def least_size(like: Message) -> int:
@@ -79,7 +80,10 @@ def _has_crc(like: Message) -> bool:
 
 
 def encode_blank(size: int) -> bytes:
-    """Return the beginning of a blank record over the last ``size`` bytes of a segment."""
+    """Return the first ``BLANK_SIZE`` bytes of a blank record over the last ``size`` bytes of a segment.
+
+    The others do not matter.
+    """
     return layouts.RECORD_START.pack(size, BLANK_MAGIC).ljust(BLANK_SIZE, b"\0")
 
 
@@ -90,7 +94,7 @@ def is_bridge(message: Message) -> bool:
 
 
 def find_last_start(data: bytes) -> int | None:
-    """Return where the last record in ``data`` that could be a bridge begins, by its magic; None without such a magic.
+    """Return where the last record in ``data`` that could be a bridge begins; None if ``data`` has no magic of one.
 
     The body of a bridge is zeros. So if ``data`` ends inside a bridge, the last magic in it is that of the bridge.
     """

@@ -42,6 +42,7 @@ def _decode(layout: Layout[Page], data: Buffer) -> Page:
 
 
 def decode_checkpoint(data: Buffer) -> layouts.StoreCheckpoint:
+    """Return the fields of a checkpoint; ``data`` that ends early is read as if zeros followed."""
     return _decode(layouts.STORE_CHECKPOINT, data)
 
 
@@ -51,6 +52,7 @@ def encode_checkpoint(checkpoint: layouts.StoreCheckpoint) -> bytes:
 
 
 def decode_timer_checkpoint(data: Buffer) -> layouts.TimerCheckpoint:
+    """Return the fields of a timer checkpoint; ``data`` that ends early is read as if zeros followed."""
     return _decode(layouts.TIMER_CHECKPOINT, data)
 
 

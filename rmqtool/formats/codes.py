@@ -35,7 +35,7 @@ FILLER_SIZE = 0x7FFFFFFF
 # A tags code at or below this limit is not a hash but an address in the queue's extension file. A hash has 32 bits, so
 # no hash is this small.
 MAX_EXT_ADDRESS = -(1 << 31) - 1
-# The tags code is the address minus this, far below any hash.
+# A tags code that is an address is the offset in the extension file minus this, so it is far below any hash.
 EXT_ADDRESS_BASE = 1 << 63
 
 

@@ -63,6 +63,8 @@ _TOPIC_LENGTHS: dict[int, Layout[layouts.Byte] | Layout[layouts.Short]] = {
     MESSAGE_MAGIC_V2: layouts.SHORT,
 }
 
+# Size and magic come first in every record. Up to the born host, fields are where ``_SHORTEST`` has them, with any
+# hosts.
 _START = layouts.RECORD_START
 _SHORTEST = layouts.MESSAGE_PREFIX_V4V4
 _PROPERTIES_LENGTH = layouts.SHORT
@@ -103,6 +105,7 @@ class Message(layouts.MessageRecord):
 
     @property
     def tags(self) -> str | None:
+        """The tag as stored; None without one."""
         return properties.tags(self.properties)
 
     @property
@@ -158,7 +161,7 @@ def decode_record_in_python(
             return _what_else(data, file_offset, end)
         properties_at = topic_end + 2
         record_end = properties_at + (data[topic_end] << 8 | data[topic_end + 1])
-        # The fast code read lengths as unsigned; a negative one has its top bit set.
+        # The lengths of topic and properties were read as unsigned here; one that is negative has its top bit set.
         if (
             record_end == file_offset + values[0]
             and topic_sign < 0x80
@@ -206,6 +209,7 @@ class Decode(Protocol):
 
 # The values that ``fields_decoder`` decodes, in the order of the kernel: the fields as stored, then decoded texts.
 FIELDS = (*Message._fields, "topic", "tags", "keys", "uniq_key")
+# The positions of the stored fields, which the kernel needs to make a whole ``Message``.
 _WHOLE = tuple(range(len(Message._fields)))
 
 # The kernel's decoder gives the same results in a third of the time.
@@ -216,9 +220,10 @@ decode_record: Decode = (
 
 @lru_cache(maxsize=256)
 def fields_decoder(names: tuple[str, ...]) -> Callable[[Buffer, array[int]], list[tuple[Any, ...] | None]]:
-    """Return a function that decodes only some fields, of the record at each offset; None where no message is.
+    """Return a function that decodes only the fields ``names`` (of ``FIELDS``) of many records.
 
-    Making a ``Message`` costs more than reading three of its fields.
+    It takes the bytes and an array of offsets, and returns for each offset a tuple of the values in the order of
+    ``names``, or None where there is no message. Making a ``Message`` costs more than reading three of its fields.
     """
     one = partial(_fields_at, names)
     if kernel.NATIVE is not None:
@@ -227,6 +232,7 @@ def fields_decoder(names: tuple[str, ...]) -> Callable[[Buffer, array[int]], lis
 
 
 def _fields_at(names: tuple[str, ...], data: Buffer, offset: int) -> tuple[Any, ...] | None:
+    """Return the values of the fields ``names`` of the message at ``offset``; None where there is no message."""
     found = decode_record_in_python(data, offset)
     return tuple(getattr(found, name) for name in names) if isinstance(found, Message) else None
 
@@ -296,7 +302,8 @@ def check_record(
     """Yield what is wrong with a structurally whole ``message`` at ``file_offset`` of ``data``.
 
     ``physical_offset`` is the record's place in its log, or None for bytes without one. The property checksum covers
-    the record up to its own block. ``compacted`` records are exempt: compaction moved them and kept the block.
+    the record up to its own block. For ``compacted`` records it is not compared: compaction moved them, and kept the
+    checksum that they had before.
     """
     # Brokers and clients ignore the checksum of an empty body.
     actual = crc31(message.raw_body)

@@ -66,7 +66,10 @@ def _inflate_zlib(data: bytes, cap: int) -> bytes:
 
 
 def _inflate_lz4(data: bytes, cap: int) -> bytes:
-    """Decompress LZ4 frames that are back to back; upstream accepts nothing else."""
+    """Decompress LZ4 frames to the end of ``data``.
+
+    Bytes after a frame that are not a frame are an error, as for upstream.
+    """
     from lz4.frame import LZ4FrameDecompressor
 
     body = bytearray()
@@ -87,7 +90,9 @@ def _inflate_lz4(data: bytes, cap: int) -> bytes:
 
 
 def _inflate_zstd(data: bytes, cap: int) -> bytes:
-    """Decompress ZSTD frames that are back to back; upstream accepts nothing else.
+    """Decompress ZSTD frames to the end of ``data``.
+
+    Bytes after a frame that are not a frame are an error, as for upstream.
 
     The library's stream reader takes a limit but does not notice an early end; its decompressor notices the end but
     takes no limit. So the stream reader measures the body, then the decompressor makes it.

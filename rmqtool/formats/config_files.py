@@ -39,7 +39,7 @@ LARGEST_TEXT = 64 << 20
 # Initial bins of a map that a JSON parser filled. A broker's tables are such maps after a restart.
 PARSED_BINS = 16
 
-# A file is kept for its table. A salvaged file with only these other fields is worthless.
+# The fields beside the table for which a file exists. A salvaged file that has nothing else is of no use.
 _BESIDE_THE_TABLE = frozenset({"dataVersion", "groupTopicMap", "forbiddenTable"})
 
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
@@ -85,8 +85,8 @@ class Salvaged(NamedTuple):
 def salvage_config(name: str, data: bytes) -> Salvaged | None:
     """Return the sound part of a configuration file: what comes before the place where it does not parse.
 
-    In a table of settings only whole entries are kept, in a table of offsets each whole offset. None if the file
-    parses, or if no entry of a table is left.
+    A table of objects (topics, groups) keeps only whole objects, a table of offsets each offset that is whole. None if
+    the file parses, or if no entry of a table is left.
     """
     root = CONFIG_FILES[name].root
     tables = [field.shape for field in root.fields.values()] if isinstance(root, Bean) else [root]
@@ -194,7 +194,11 @@ def _key(key: int | str, shape: Table, path: str) -> int | str:
 
 
 def _to_number(java: JavaType) -> Callable[[Any, str], int]:
-    """Return the conversion to a number type. A text of digits is a number too, as for fastjson."""
+    """Return a function that converts a value, found at a path of the file, to a number of type ``java``.
+
+    Like fastjson it takes digits in quotes for a number and cuts off a fraction. It raises _WrongType for any other
+    value, and for a number outside the range of the type.
+    """
     least, greatest = _RANGES[java]
 
     def convert(value: Any, path: str) -> int:
@@ -208,6 +212,7 @@ def _to_number(java: JavaType) -> Callable[[Any, str], int]:
 
 
 def _to_boolean(value: Any, path: str) -> bool:
+    """Return the truth value of true, false, 1 or 0, which may be in quotes and in any case; else raise _WrongType."""
     words = {"true": True, "false": False, "1": True, "0": False}
     word = value.lower() if isinstance(value, str) else str(value).lower()
     if isinstance(value, bool | int | str) and word in words:
@@ -216,6 +221,7 @@ def _to_boolean(value: Any, path: str) -> bool:
 
 
 def _to_string(value: Any, path: str) -> str:
+    """Return a text, also for a number or a truth value, as fastjson does; raise _WrongType for any other value."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
@@ -250,6 +256,7 @@ def new_bean(bean: Bean, version: str, **values: Any) -> dict[str, Any]:
 
 
 def _fresh(shape: Shape, version: str) -> Any:
+    """Return the value of a field of this shape in a new object: an object with its defaults, an empty list or map."""
     if isinstance(shape, Bean):
         return new_bean(shape, version)
     return [] if isinstance(shape, Sequence) else {}

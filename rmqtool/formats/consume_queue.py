@@ -44,8 +44,8 @@ FILLER = ConsumeQueueUnit(0, FILLER_SIZE, 0)
 FILLER_UNIT = layouts.CONSUME_QUEUE_UNIT.encode(FILLER)
 # A record whose queue offset is further ahead than this is damaged: believing it would fill the disk with fillers.
 WIDEST_GAP = 1 << 20
-# The last queue offset whose place in the files is a Java ``long``, less room for one gap. A record that names a later
-# one is damaged.
+# The last queue offset whose place in the queue's files is still a Java ``long``, with room for one gap after it. A
+# record that names a later one is damaged.
 LAST_OFFSET = LONG_MAX // UNIT_SIZE - WIDEST_GAP
 # ``rmqtool copy`` can leave messages out. Their entries point into blank segments before the first message, which begin
 # at this physical offset or later; see repairs/copy.py.
@@ -120,7 +120,10 @@ def ext_offset(tags_code: int) -> int:
 
 
 class ConsumeQueueExtUnit(NamedTuple):
-    """An entry of the extension, for values that do not fit into 20 bytes. ``bloom`` explains the bit map."""
+    """An entry of the extension, for values that do not fit into 20 bytes.
+
+    ``size`` is that of the whole entry in bytes. ``bloom`` explains the bit map.
+    """
 
     size: int
     tags_code: int

@@ -56,6 +56,7 @@ class DispatchRules:
 
 
 def rules_of(version: str, delays: tuple[int, ...], *, multi_dispatch: bool = True, lmq: bool = True) -> DispatchRules:
+    """Return the rules of a broker of ``version``; ``delays`` are those of its delay levels in ms, level 1 first."""
     return DispatchRules(
         delays, multi_dispatch, lmq, guarded=is_since(version, "5.1.1"), tag_entries=is_since(version, "5.4.0")
     )

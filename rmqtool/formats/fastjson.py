@@ -61,7 +61,7 @@ _BOTH = frozenset(Dialect)
 _ONLY_1 = frozenset({Dialect.FASTJSON_1})
 _ONLY_2 = frozenset({Dialect.FASTJSON_2})
 
-# Which library accepts each. Where that depends on the type of a field, this is for the types in these files.
+# Which library accepts each. Where that depends on the type of a field, this is for the types in a broker's files.
 ODDITIES: dict[OddityKind, frozenset[Dialect]] = {
     OddityKind.BYTE_ORDER_MARK: _BOTH,
     OddityKind.NUL: _BOTH,
@@ -86,7 +86,7 @@ ODDITIES: dict[OddityKind, frozenset[Dialect]] = {
 
 
 class Oddity(NamedTuple):
-    """An oddity, and the position of its character."""
+    """An oddity, and the index of the character in the text where it is."""
 
     kind: OddityKind
     position: int
@@ -109,7 +109,7 @@ class Parsed(NamedTuple):
 
 
 class FastjsonError(ValueError):
-    """The text is not what fastjson reads; ``position`` is the character where that shows."""
+    """The text is not what fastjson reads; ``position`` is the index of the character at which reading failed."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(f"{message} at character {position}")
@@ -121,7 +121,8 @@ class FastjsonError(ValueError):
 MAX_DEPTH = 100
 MAX_DIGITS = 400
 
-# Between tokens both libraries skip blanks and comments, and also NUL and 0x1A, which no broker writes.
+# Between tokens both libraries skip blanks and comments, which begin with a slash, and also NUL and 0x1A, which no
+# broker writes.
 _BETWEEN_TOKENS = frozenset(" \t\n\r\f\x08\0\x1a/")
 _BLANK = re.compile(r"[ \t\n\r\f\x08]*")
 _NOTHING = re.compile(r"[\0\x1a]*")
@@ -143,7 +144,10 @@ def parse(text: str | bytes, dialect: Dialect | None = None) -> Parsed:
 
 
 class Whole(NamedTuple):
-    """The sound part of a text that does not parse, closed so that it does, and its length in the original."""
+    """The sound part of a text that does not parse, and where it ends in the original.
+
+    ``text`` is that part with its open brackets closed, so that it parses.
+    """
 
     text: str
     position: int
@@ -154,8 +158,9 @@ class Whole(NamedTuple):
 def whole_part(text: str, most_open: int) -> Whole | None:
     """Return the sound part of a text before the place where it does not parse; None if it parses or has no such part.
 
-    The text is cut after the last entry that a comma or a closing bracket follows (a number at the end may have lost
-    digits) and that is at most ``most_open`` brackets deep; the open brackets are closed.
+    The text is cut after a value, the last one that is at most ``most_open`` brackets deep and that a comma or a
+    closing bracket follows. Without one the value may be incomplete: a number at the end may have lost digits. The
+    brackets that are open at the cut are closed.
     """
     parser = _CutParser(text, most_open)
     try:
@@ -233,6 +238,7 @@ class _Parser:
         return OddityKind.LINE_COMMENT_NEAR_VALUE if near_value else OddityKind.LINE_COMMENT
 
     def _to_after(self, mark: str) -> None:
+        """Go to the character after the next ``mark``, or to the end of the text if there is no other."""
         found = self._text.find(mark, self._at)
         self._at = self._end if found < 0 else found + len(mark)
 
@@ -300,7 +306,10 @@ class _Parser:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
     def _object(self) -> dict[int | str, Any] | Reference:
-        """Read an object. Missing or superfluous commas become oddities."""
+        """Read an object.
+
+        Missing or superfluous commas become oddities. One whose only name is ``$ref`` is a Reference.
+        """
         found: dict[int | str, Any] = {}
         before = "{"
         self._skip(before)
@@ -385,7 +394,7 @@ class _Parser:
 
 
 class _CutParser(_Parser):
-    """Remembers the last position up to which the text is sound."""
+    """A parser that keeps in ``whole`` the sound part of the text that it has read so far."""
 
     def __init__(self, text: str, most_open: int) -> None:
         super().__init__(text, None)
@@ -437,7 +446,10 @@ def _comma_kind(found: dict[int | str, Any], before: str) -> OddityKind:
 
 
 class Style(Enum):
-    """How a text is laid out. Browser compatible: one line, every key in quotes."""
+    """How a text is laid out: PRETTY has line breaks, the others are one line.
+
+    BROWSER (upstream's "browser compatible") also has every key, and each number of more than 53 bits, in quotes.
+    """
 
     PRETTY = "pretty"
     COMPACT = "compact"
@@ -527,6 +539,7 @@ _LIST = Sequence(ANY)
 _MAX_SAFE_INTEGER = (1 << 53) - 1
 
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
+# The characters that are escaped: by fastjson 1, by fastjson 1 in the browser compatible style, by fastjson 2.
 _ESCAPED_1 = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')
 _ESCAPED_1_BROWSER = re.compile("[^ !#-.0-\\[\\]-~]")
 _ESCAPED_2 = re.compile('[\x00-\x1f"\\\\]')

@@ -32,7 +32,7 @@ def format_address(address: bytes) -> str:
 
 
 def format_host(address: bytes, port: int) -> str:
-    """Return ``ip:port``, an IPv6 address compressed and in brackets."""
+    """Return ``ip:port``, an IPv6 address compressed and in brackets; ValueError as for ``format_address``."""
     text = format_address(address)
     return f"{text}:{port}" if len(address) == IPV4_LENGTH else f"[{text}]:{port}"
 
@@ -46,7 +46,7 @@ def parse_address(text: str) -> bytes | None:
 
 
 def parse_host(text: str) -> tuple[bytes, int] | None:
-    """Return the address and port of ``ip:port``, with or without brackets around an IPv6 address, or None."""
+    """Return the address and port of ``ip:port``, with or without brackets around IPv6; None for any other text."""
     address_text, _, port_text = text.rpartition(":")
     if address_text.startswith("[") and address_text.endswith("]"):
         address_text = address_text[1:-1]

@@ -162,7 +162,10 @@ def nearest_uniq_key_time(month_span: int, reference: int, zone: tzinfo) -> int 
 
 
 def _month_start(time: int, zone: tzinfo, months: int) -> int | None:
-    """Return when the month that is ``months`` after that of ``time`` began in ``zone``, in ms, or None."""
+    """Return when the month that is ``months`` after that of ``time`` (ms) began in ``zone``, in ms.
+
+    None for a time that Python's calendar does not have.
+    """
     try:
         local = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
         years, month = divmod(local.year * 12 + local.month - 1 + months, 12)
@@ -180,7 +183,7 @@ class PopTag(StrEnum):
 
 
 class PopId(NamedTuple):
-    """Unique key of a record of the revive topic.
+    """Unique key of a record of the revive topic; ``pop_time`` is in ms.
 
     ``offsets`` has the start offset of a check point, the offset of an ack, or the offsets of a batch ack. Only a batch
     ack has no broker name.
@@ -231,6 +234,7 @@ def decode_pop_id(text: str) -> PopId | None:
 class PopReceipt(NamedTuple):
     """Receipt of a popped message: the property ``POP_CK``, and ``extraInfo`` of an ack.
 
+    ``check_point_offset`` is the first queue offset of the pop; ``pop_time`` and ``invisible_time`` are in ms.
     ``retry_flag`` is 0 for the topic itself, 1 or 2 for its retry topic in the first or second naming.
     ``revive_queue_id`` is 999 for ordered consumption. A receipt for a whole pop has no ``queue_offset``.
     """

@@ -31,12 +31,12 @@ DEFAULT_GEOMETRY = (5_000_000, 20_000_000)
 
 
 def key_text(topic: str, key: str) -> str:
-    """Return the text of an entry for a key or a unique key; the entry holds its hash."""
+    """Return the text that is hashed for a key or a unique key; an entry holds only the hash."""
     return f"{topic}#{key}"
 
 
 def tag_key_text(topic: str, tags: str) -> str:
-    """Return the text of an entry for a tag; brokers write these from 5.4 on."""
+    """Return the text that is hashed for a tag; brokers index tags from 5.4 on."""
     return f"{topic}#T#{tags}"
 
 
@@ -59,9 +59,10 @@ def slot_of(hashed: Any, slots: Any) -> Any:
 
 
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """Return the third field of an entry: whole seconds from the header's first time to the message's store time.
+    """Return the third field of an entry: the seconds, rounded down, between two times in ms.
 
-    Upstream limits the result to 0 and the largest ``int``, so an earlier message counts as one of the first second.
+    ``begin_timestamp`` is the first time in the header. While the header is empty, that is 0, and so is the result.
+    Upstream limits the result to 0 and the largest ``int``: it is 0 too for a message that is older than the first one.
     """
     if begin_timestamp <= 0:
         return 0  # the header of a new file is still empty: this entry is its first

@@ -35,6 +35,7 @@ LONG_MAX = (1 << 63) - 1
 # The characters that String.trim removes; Double.valueOf removes them too.
 BLANKS = "".join(map(chr, range(0x21)))
 
+# The numbers that Double.valueOf accepts, decimal and hexadecimal. A match leaves out the letter f or d at the end.
 _DECIMAL = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?(?=[fFdD]?\Z)"
 _HEXADECIMAL = r"[+-]?0[xX](?:[0-9a-fA-F]*+\.[0-9a-fA-F]++|[0-9a-fA-F]++\.?)[pP][+-]?[0-9]++(?=[fFdD]?\Z)"
 _NAMED = {

@@ -44,6 +44,7 @@ class Field(NamedTuple):
 
 
 def upstream_name(name: str) -> str:
+    """Return a name of a field in upstream's spelling: camel case, with CRC in capitals."""
     first, *rest = name.replace("_crc", "_CRC").split("_")
     return first + "".join(word if word.isupper() else word.capitalize() for word in rest)
 

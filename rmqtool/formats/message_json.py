@@ -44,6 +44,7 @@ FIELDS = (
 )
 """The names of a Message object, in the order in which they are written."""
 
+# The values of ``bodyEncoding``; none is for a body that was left out.
 UTF8, BASE64, NONE = "utf8", "base64", "none"
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode

@@ -89,6 +89,7 @@ class ResponseCode(IntEnum):
     RPC_TIME_OUT = -1006
 
 
+# Names that 5.x gave up; other names have their numbers there.
 _ONLY_4 = frozenset(
     {
         "UPDATE_AND_CREATE_ACL_CONFIG_FAILED",
@@ -97,6 +98,7 @@ _ONLY_4 = frozenset(
     }
 )
 _SINCE_5_5 = frozenset({ResponseCode.LMQ_QUOTA_EXCEEDED, ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED})
+# The ranges are those of 5.x as a whole: 209 to 214, 500 and above, and the negative numbers.
 _SINCE_5 = frozenset(
     {
         ResponseCode.INVALID_PARAMETER,

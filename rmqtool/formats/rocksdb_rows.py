@@ -31,7 +31,7 @@ from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.layout import Buffer, Layout, LayoutError
 
 SEPARATOR = b"\x01"
-# The topic in the key of the row that has the last dispatched record, which is among the bounds.
+# The topic of one row among the bounds that is not a bound: it has the place of the last dispatched record.
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 # The first number in a key of the index is the store time rounded down to this.
 HOUR_MS = 3_600_000
@@ -82,6 +82,7 @@ def encode_queue_key(key: QueueRowKey) -> bytes:
 
 
 def decode_queue_key(key: bytes) -> QueueRowKey | Flaw:
+    """Return the parts of the key of a queue entry; a flaw for any other key."""
     topic_at, topic_end = _INT.size + 1, len(key) - _QUEUE_TAIL.size
     if topic_end < topic_at:
         return _flaw("queue key", key)
@@ -104,6 +105,7 @@ def encode_bound_key(key: BoundRowKey) -> bytes:
 
 
 def decode_bound_key(key: bytes) -> BoundRowKey | Flaw:
+    """Return the parts of the key of a queue's bound; a flaw for any other key."""
     # ``max`` and ``min`` are both three letters, so the end of the topic is found from the end of the key.
     names = key[_INT.size + 1 : -_INT.size - 1]
     topic, bound = names[:-4], names[-3:]
@@ -225,7 +227,8 @@ def decode_pop_key(key: bytes) -> PopRowKey | Flaw:
 class IndexRowKey(NamedTuple):
     """Key of a row of 5.4's index. ``kind`` is K, T or U; ``text`` is the part between kind and offset.
 
-    ``@`` is not escaped, so a topic or key that contains one is ambiguous: ``topic`` ends at the first ``@``.
+    ``hour`` is the store time in ms, rounded down to the hour. ``@`` is not escaped, so a topic or key that contains
+    one is ambiguous: ``topic`` ends at the first ``@``.
     """
 
     hour: int

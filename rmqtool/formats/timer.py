@@ -81,7 +81,10 @@ def timer_magic_words(magic: int) -> str:
 
 
 def apply_to_slot(slot: TimerSlot, unit: TimerLogUnit, position: int, precision_ms: int = 1000) -> TimerSlot:
-    """Return ``slot`` after the entry at ``position`` of the log was added. A start rebuilds the wheel by this rule."""
+    """Return ``slot`` after the entry at ``position`` of the log was added. A start rebuilds the wheel by this rule.
+
+    If the slot has the second of an earlier lap, the entry begins it again.
+    """
     time = (unit.write_time + unit.delay) // precision_ms
     count = -1 if unit.magic & MAGIC_DELETE else 1
     if slot.time == time:

@@ -103,8 +103,9 @@ def topic_kind(topic: str, own_names: Collection[str] = ()) -> TopicKind:
 def find_own_names(topic_config_table: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
     """Return the names of cluster and broker that ``topics.json`` reveals.
 
-    The reply, revive and member topics contain them. On 4.9 only the permission tells the broker's own topic: new
-    topics may inherit from it, as from the cluster's topic and TBW102, and from no other.
+    They are parts of the names of the reply, revive and member topics. 4.9 has no such topic for the broker, but its
+    own topic shows by its permission: new topics may inherit from it, as from the cluster's topic and TBW102, and from
+    no other.
     """
     found = set()
     for topic, config in topic_config_table.items():
@@ -173,7 +174,7 @@ def split_namespace(name: str) -> tuple[str, str]:
 
 # Bytes of a file name; file systems do not allow longer ones.
 _NAME_LIMIT = 255
-# They would be the directory of all topics, or the one above it.
+# As directories they would be that of all topics, or the one above it.
 _NO_NAMES = frozenset({"", ".", ".."})
 
 

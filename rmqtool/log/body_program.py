@@ -9,7 +9,7 @@ from typing import Self
 
 from rmqtool.errors import UsageError
 
-# The value of ``--decode`` that names a program, and an answer that says that it could not decode the body.
+# How a value of ``--decode`` begins that names a program, and how an answer begins that leaves a body undecoded.
 PREFIX = "cmd:"
 _FAILED = "ERROR"
 
@@ -67,6 +67,7 @@ class BodyProgram:
 
 
 def _parse(text: str) -> list[str]:
+    """Return the program and its arguments; raise UsageError if ``text`` does not name a program."""
     example = "for example: --decode 'cmd:python3 decode.py'"
     if not text.startswith(PREFIX):
         raise UsageError(f'--decode takes {PREFIX}PROGRAM, not "{text}"', hint=example)

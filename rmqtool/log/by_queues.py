@@ -57,7 +57,7 @@ def iter_batches(places: Places) -> Iterator[slice]:
 def gather_records(file: ReadableFile, log: LogFile, places: Places, *, checksums: bool = True) -> Records:
     """Return the records at ``places`` in that order, up to the first that is not right or has another size.
 
-    Without ``checksums`` a record with a wrong checksum is right. Raises ReadFailed if the file cannot be read there.
+    Without ``checksums`` a wrong checksum does not matter. Raises ReadFailed if the file cannot be read there.
     """
     fits = (places.sizes >= MIN_RECORD_SIZE) & (places.file_offsets >= 0)
     fits &= places.file_offsets + places.sizes <= file.size()
@@ -100,7 +100,10 @@ _LARGE_GAP = 1 << 20
 
 
 class CoveredReader:
-    """Reads one range of a commit log by way of the queues; see ``RangeReader``."""
+    """Reads one range of a commit log by way of the queues.
+
+    ``began``, ``reached`` and ``left_over`` have the same meaning as in ``RangeReader``.
+    """
 
     def __init__(
         self, asked: Range, selection: Selection, queues: Sequence[QueueFiles], *, checksums: bool = True
@@ -209,6 +212,7 @@ class CoveredReader:
         return records if is_whole else None
 
     def _selected(self, records: Records, file_offset: int | None) -> Iterator[Part]:
+        """Yield the wanted ones of ``records``, if there are any; ``file_offset`` is as in ``Part``."""
         wanted = self.selection.select(records)
         if len(wanted):
             yield Part(wanted, self.asked.file, file_offset)

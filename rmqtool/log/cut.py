@@ -73,6 +73,7 @@ def find_cut(source: Source, until: int, effort: Effort) -> Cut | None:
 
 
 def _count(cut: Cut, records: Records, until: int) -> None:
+    """Add ``records``, all after the end of the cut log, to the counts of ``cut``."""
     times = records.column("store_timestamp")
     cut.bytes += int(records.column("total_size").sum())
     cut.first_timestamp = min(cut.first_timestamp, int(times.min()))

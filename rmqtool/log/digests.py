@@ -37,6 +37,7 @@ from rmqtool.log.select import Selection
 Hashes = npt.NDArray[np.uint64]
 
 _PAIRS_END, _NAME_END = PROPERTY_SEPARATOR.encode(), NAME_VALUE_SEPARATOR.encode()
+# The checksum of a record, which is not content.
 _CHECKSUM = PROPERTY_CRC32.encode() + _NAME_END
 # This property has queue offsets, which change when a message is put into another store.
 _PLACES = INNER_MULTI_QUEUE_OFFSET.encode() + _NAME_END
@@ -52,6 +53,7 @@ class Sense(Enum):
     SENT = "sent"
 
 
+# The number fields of a digest of content; the transaction type is in it too.
 _FIELDS = {
     Sense.STORED: ("flag", "born_timestamp", "store_timestamp", "reconsume_times"),
     Sense.SENT: ("flag", "born_timestamp"),
@@ -63,7 +65,7 @@ _HOSTS: dict[Sense, tuple[str, ...]] = {Sense.STORED: ("born_host", "store_host"
 class Digests(NamedTuple):
     """Messages in the order of the log: physical offset, size, identity, and the digest in two words.
 
-    ``topic_codes`` are rows of ``topics``; ``in_queue`` marks messages that have an entry in their queue.
+    ``topic_codes`` are indexes into ``topics``; ``in_queue`` marks messages that have an entry in their queue.
     """
 
     places: Ints
@@ -225,7 +227,12 @@ _SHIFT = np.uint64(48)
 
 
 class Items(NamedTuple):
-    """Items as columns. ``places`` is -1 for an item without a message; ``queues`` are numbers, -1 for no queue."""
+    """Items as columns. An item is a message, or an entry of a queue.
+
+    ``places`` and ``sizes`` are the physical offset and the size of the message; the place of an entry without a
+    message is -1. ``queues`` and ``offsets`` are the number of the queue and the queue offset, -1 in an item of no
+    queue.
+    """
 
     identities: Hashes
     lows: Hashes
@@ -331,6 +338,7 @@ def _unpaired(mine: Items, others: Items) -> Mask:
     others_of = np.bincount(runs, is_other[order]).astype(np.int64) if len(runs) else np.zeros(0, np.int64)
     ranks = np.arange(len(order)) - np.flatnonzero(changes)[runs] if len(runs) else np.zeros(0, np.int64)
     unpaired = np.zeros(len(order), np.bool_)
-    # In a run of equal items the others come first, so the rank of one of mine counts them and those of mine before it.
+    # In a run of equal items the others come first. So the rank of one of mine is the number of others plus that of
+    # mine before it. It has a partner if fewer of mine are before it than there are others.
     unpaired[order] = ~is_other[order] & (ranks >= 2 * others_of[runs])
     return unpaired[:split]

@@ -116,7 +116,8 @@ def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> list[_Uni
     busy = [queue for queue in queues if queue.last_unit and queue.last_unit.physical_offset >= since]
     most = max(_FEWEST, _UNITS // max(len(busy), 1))
     found = [list(_units_since(queue, since, most)) for queue in busy]
-    # One queue had more entries than the limit: entries of the others that are further back than its first are dropped.
+    # If a queue has more entries than the limit, those of the others that point further back than its first are
+    # dropped.
     since = max((min(units).physical_offset for units in found if len(units) == most), default=since)
     tail = sorted({unit for units in found for unit in units if unit.physical_offset >= since} | {greatest})
     tail = [unit for unit in tail if unit <= greatest and _leads_into(log, unit)]
@@ -234,7 +235,12 @@ def _last_valid(log: SegmentQueue, chain: list[_Unit]) -> Message:
 
 
 def _walk(log: SegmentQueue, last: Message, start: int, until: int) -> LogEnd:
-    """Walk from ``start`` towards ``until``; return the end of the last valid record up to there."""
+    """Walk from ``start`` to ``until`` at most; return where the log ends, and the last valid record before that.
+
+    ``last`` is the last valid record before ``start``, and ``until`` is an offset to which a queue entry points, or the
+    end of the files. The log ends after its last valid record where unwritten bytes or older records follow. Damage
+    does not end it: if the walk gets to ``until``, the result is ``until``, even if the bytes before that are damaged.
+    """
     end = start
     segment = log.find(start) or _next_segment(log, start)
     while segment is not None:
@@ -262,7 +268,7 @@ def _next_segment(log: SegmentQueue, offset: int) -> Segment | None:
 
 
 def _walk_last(log: SegmentQueue) -> LogEnd:
-    """Walk the last segment with records, for a store without queues."""
+    """Return the end of the log by a walk of the last segment with records, for a store without queues."""
     for segment in reversed(log.segments):
         last = None
         for place in _strides(SegmentWalk(log.open(segment), segment.base_offset), 0):
@@ -274,7 +280,10 @@ def _walk_last(log: SegmentQueue) -> LogEnd:
 
 
 def _walk_far(log: SegmentQueue) -> LogEnd:
-    """Walk the last megabytes of the last segment with records. On object storage each queue would cost a request."""
+    """Return the end of the log by a walk of the last megabytes of the last segment with records.
+
+    On object storage looking into each queue would cost a request.
+    """
     for segment in reversed(log.segments):
         file = log.open(segment)
         data_end = max((extent.end for extent in file.iter_data()), default=0)
@@ -293,6 +302,7 @@ def _walk_far(log: SegmentQueue) -> LogEnd:
                 return LogEnd(last.physical_offset + last.total_size, last)
             if not begin:
                 break
+            # No record in these bytes: go further back.
             reach *= 8
     return LogEnd(log.min_offset, None)
 

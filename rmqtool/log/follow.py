@@ -152,13 +152,15 @@ class _FileWalk:
         self._closed = False
 
     def run(self, *, is_last: bool) -> Mark:
-        """Return how far the file is settled."""
+        """Return how far the file is settled. It ``is_last`` if no later file has a record."""
         base = self.file.base_offset
         with self.file.open() as opened:
             if not self._take_all(opened):
                 return self.mark
+            # The walk ended before the end of the file, at the bound.
             if self._reached is not None and self._reached < self.file.size:
                 return Mark(base + self._reached, self.mark.last)
+            # The blank, or another file with records, follows the last record.
             if not is_last or self._closed:
                 return Mark(self.file.end_offset, self.mark.last)
             return self.mark if self._last_is_whole(opened) else self.before
@@ -195,13 +197,14 @@ class _FileWalk:
         return count == len(rows.records)
 
     def _mark(self, rows: Rows, row: int) -> Mark:
+        """Return the mark after the record in a row."""
         names = ("physical_offset", "total_size", "body_crc", "store_timestamp")
         last = LastRecord(*(int(rows.records.column(name)[row]) for name in names))
         begin = self.file.base_offset + rows.file_offset + int(rows.records.file_offsets[row])
         return Mark(begin + last.size, last)
 
     def _last_is_whole(self, opened: ReadableFile) -> bool:
-        """Return whether the last record is written completely, as far as its bytes tell."""
+        """Return whether the last record is written completely, as far as its bytes tell; True without a record."""
         if self.mark == self.start or self.mark.last is None:
             return True
         at = self.mark.last.physical_offset - self.file.base_offset
@@ -223,7 +226,7 @@ class Follower:
         self._tail = b""
 
     def poll(self) -> Iterator[Part | Damage | Note]:
-        """Yield the messages that are new since the last call."""
+        """Yield the messages that are new since the last call, and the damage and notes among them."""
         going = True
         while going:
             files = self.list_files()

@@ -77,16 +77,18 @@ Hashes = npt.NDArray[np.uint64]
 _PENDING = 1 << 17
 # A table of more groups than this, about 30 MiB, goes from memory into a run on disk. Rows that wait are added to that.
 HELD = 1 << 19
-# A run can be read in 2 ** _SLICE_BITS slices of the range of hashes.
+# Hashes are divided into 2 ** _SLICE_BITS ranges of equal width. For each a run has the row where it begins, so that
+# the groups of a few ranges can be read from all runs and merged, without the others in memory.
 _SLICE_BITS = 10
 _SLICES = 1 << _SLICE_BITS
 _WORD = np.dtype(np.int64).itemsize
 
 
 class GroupTable(NamedTuple):
-    """Groups as columns, sorted by hash: numbers of messages and bytes, first and last store time (ms).
+    """Groups as columns, sorted by hash.
 
-    ``places`` has the physical offset of one message of each.
+    The columns are the numbers of messages, of bytes of their records and of their stored bodies, and the first and
+    last store time (ms). ``places`` has the physical offset of one message of each.
     """
 
     hashes: Hashes
@@ -183,6 +185,7 @@ class Groups:
             yield last
             return
         count = sum(int(run.bounds[-1]) for run in self._runs) + len(last)
+        # Slices that have about ``HELD`` groups together.
         step = max(1, _SLICES * HELD // count)
         bounds = _bounds(last.hashes)
         for begin in range(0, _SLICES, step):
@@ -208,6 +211,7 @@ class _Run(NamedTuple):
 
 
 def _bounds(hashes: Hashes) -> list[int]:
+    """Return the row where each slice begins among sorted ``hashes``, and after these the number of rows."""
     starts = np.arange(_SLICES, dtype=np.uint64) << np.uint64(64 - _SLICE_BITS)
     return [*np.searchsorted(hashes, starts).tolist(), len(hashes)]
 
@@ -223,7 +227,8 @@ _HOUR = 3_600_000
 # Offsets of all time zones are multiples of a quarter of an hour, by today's laws.
 _QUARTER = 900_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Multiplying by 2**64 divided by the golden ratio, so that the order of the values matters.
+# The hash of the values so far is multiplied by this number, 2**64 divided by the golden ratio, before the next one is
+# added: so the order of the values matters.
 _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 # Combinations are numbered without looking whether they occur, as long as they are at most this many per message.
@@ -301,9 +306,9 @@ def hash_values(values: Iterable[Any]) -> int:
 
 
 def _sum_up(records: Records, rows: Ints | None, codes: Ints, hashes: Hashes) -> GroupTable:
-    """Return the groups that ``codes`` number.
+    """Return the groups of some messages; ``codes`` has an index into ``hashes`` for each message.
 
-    ``rows`` are the message of each code; None if there is one code per message.
+    ``rows`` are the rows of the messages in ``records``, which can repeat; None if the messages are all records.
     """
     sizes, bodies, times, offsets = (
         records.column(name) if rows is None else records.column(name)[rows]
@@ -346,6 +351,7 @@ class _Columns:
     _properties: Properties | None = None
 
     def __post_init__(self) -> None:
+        # By key, the row of the message of each code: a message has a code for each of its keys. Else None.
         self.rows: Ints | None = None
         self._keys: Coded | None = None
         if "key" in self.grouping.by:
@@ -377,6 +383,7 @@ class _Columns:
         self._keys = Coded(codes, list(number))
 
     def _property(self, name: str) -> Coded:
+        """Return a property as a coded column; its last value is None, for messages without the property."""
         encoded = self.properties.raw_values(name).dictionary_encode()
         texts = [decode_text(value) for value in encoded.dictionary.to_pylist()]
         return Coded(encoded.indices.fill_null(len(texts)).to_numpy(), [*texts, None])
@@ -479,6 +486,7 @@ def start_of_day(time: int, zone: tzinfo | None) -> int:
     """Return when the day of ``time`` began in a zone (None: the machine's), both in ms."""
     offset = _offset(time, zone)
     start = (time + offset) // (24 * _HOUR) * (24 * _HOUR)
+    # The clock may have been changed since the day began, as for summer time.
     return start - _offset(start - offset, zone)
 
 

@@ -68,6 +68,7 @@ class KeySorter:
             run.write(self._take_held().data)
 
     def _take_held(self) -> Keys:
+        """Remove the keys in memory and return them sorted."""
         keys = np.concatenate(self._held) if self._held else np.empty((0, COLUMNS), np.int64)
         self._held, self._count = [], 0
         # lexsort's last column counts first: topic, queue, rank, place.
@@ -211,6 +212,7 @@ def find_last_place(plan: Plan, selection: Selection, count: int, effort: Effort
 
 
 def _iter_places(plan: Plan, selection: Selection, effort: Effort) -> Iterator[np.ndarray]:
+    """Yield the physical offsets of the wanted messages, range by range."""
     work = KeyWork(selection, Order.LOG, plan.queues)
     for answer in run_ranges(plan, nominal_ranges(plan), work, effort):
         if isinstance(answer, Answered):

@@ -37,6 +37,7 @@ WAITING = (SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC, ROCKSDB_HALF_TOPIC)
 # Topics with records about waiting messages, by their queue offsets. They go where those messages go.
 ABOUT_WAITING = (OP_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC)
 
+# The properties with the topic that a message waits for, is retried for, or died in.
 _ORIGINS = (REAL_TOPIC, RETRY_TOPIC, DLQ_ORIGIN_TOPIC)
 _NONE = parse_patterns(())
 
@@ -154,9 +155,9 @@ class Belonging:
 def without_delivered(records: Records, delays: Mapping[int, int], *, with_others: bool) -> Records:
     """Return messages without the broker's own records that a merge of stores cannot take along.
 
-    Delayed messages that are not delivered yet are kept; ``delays`` is the offset of each level. ``with_others`` keeps
-    the broker's other topics too: they refer to messages by queue offsets, which stay the same only if there is one
-    source.
+    Delayed messages that are not delivered yet are kept: ``delays`` has for each delay level the queue offset of the
+    first of them. ``with_others`` keeps the broker's other topics too: they refer to messages by queue offsets, which
+    stay the same only if there is one source.
     """
     topics = records.topics
     own = topics.each(lambda topic: topic_kind(topic) is TopicKind.SYSTEM, np.bool_)

@@ -29,7 +29,7 @@ _NEAR = 4 << 20
 _NEAR_UNITS = 4096
 # A range of at most this many entries is read at once instead of being halved again.
 _CLOSE_UNITS = 512
-# The physical offsets before the first entry and after the last one.
+# Taken as the physical offset of what is before the first entry of a queue, and of what is after the last one.
 BEFORE, AFTER = -1, int(np.iinfo(np.int64).max)
 
 
@@ -64,8 +64,8 @@ def queue_files_of(store: Store) -> list[QueueFiles]:
 class NamedPlaces(NamedTuple):
     """The records of a span of the log that have queue entries: their offsets and sizes, and which are wanted.
 
-    ``preceding`` and ``following`` are where the nearest entries outside of the span point, else ``BEFORE`` and
-    ``AFTER``: no entry points in between. A record in several queues is there several times.
+    ``preceding`` and ``following`` are the physical offsets in the nearest entries before and after the span,
+    ``BEFORE`` and ``AFTER`` if there are none. A record in several queues is there several times.
     """
 
     places: Ints
@@ -76,7 +76,10 @@ class NamedPlaces(NamedTuple):
 
 
 def read_places(queues: Sequence[QueueFiles], selection: Selection, begin: int, end: int) -> NamedPlaces | None:
-    """Return the records with entries from ``begin`` to ``end``; None if entries are out of order."""
+    """Return the records with entries from ``begin`` to ``end``; None if entries are out of order.
+
+    Raises ReadFailed if a queue cannot be read.
+    """
     places, sizes, wanted = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
     preceding, following = BEFORE, AFTER
     for queue in queues:
@@ -102,8 +105,8 @@ def count_messages(
 ) -> int | None:
     """Return how many wanted records queue entries name in some spans of the log; None if the entries do not tell.
 
-    Wanted is what the topic, queue and queue offset of an entry tell. In damage this is all that is known of the
-    messages that were there: each had an entry, unless it was in no queue.
+    An entry tells only topic, queue and queue offset, so other conditions of the selection are left out. In damage this
+    is all that is known of the messages that were there: each had an entry, unless it was in no queue.
     """
     count = 0
     for begin, end in spans:
@@ -178,7 +181,7 @@ def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
 
 
 def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
-    """Return the physical offsets in the entries of a simple queue at ``queue_offsets``; -1 for none or a filler."""
+    """Return the physical offsets in a simple queue's entries at ``queue_offsets``; -1 for a filler or no entry."""
     found = np.full(len(queue_offsets), -1, np.int64)
     with _QueueUnits(queue) as opened:
         numbers = opened.numbers_of(queue_offsets)

@@ -34,6 +34,7 @@ from rmqtool.progress import NoProgress, Progress
 from rmqtool.store.listing import LOG_IS_EMPTY
 from rmqtool.store.open import is_far
 
+# Takes one piece of output after the other.
 Write = Callable[[Buffer], object]
 # Given a task and a function that takes output, return a value.
 Work = Callable[[Any, Write], Any]
@@ -225,6 +226,7 @@ def _covered_range(queues: Sequence[QueueFiles], selection: Selection, wanted: S
         units, of_wanted = count_units(queues, selection)
     except ReadFailed:  # the queues are only a help
         return 0
+    # The limits for one range: of its entries, and of the bytes of its wanted messages (about ``RANGE``).
     by_units = written * _MOST_UNITS // max(units, 1)
     by_wanted = RANGE * max(units // max(of_wanted, 1) - 1, 1)
     size = min(COVERED_RANGE, by_units, by_wanted)
@@ -406,7 +408,7 @@ class Answered:
     data: tuple[Buffer, ...] = ()
 
 
-# Several threads call one value at once, so it must keep nothing of what it read.
+# The work for one range. One such value is called by several threads at once, so it must not change itself.
 RangeWork = Callable[[Range, Write], Answered]
 
 

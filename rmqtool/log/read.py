@@ -59,7 +59,7 @@ def keep_freed_memory() -> None:
     np.empty(_LARGEST_FREED, np.uint8)
 
 
-# A caller that loops over windows still holds the last one while it reads the next.
+# Buffers for each thread. A caller that loops over windows still holds the last one while it reads the next.
 _KEPT = 2
 # Smaller windows get memory of their own: a caller that keeps many of them must not keep large buffers.
 _LEAST = 1 << 20
@@ -233,6 +233,7 @@ class SegmentScan:
             self._window = min(self._window * _GROWTH, WINDOW)
             return at + int(records.file_offsets[-1]) if shorter is None else shorter
         closed = declined is None and _closes(starts.stopped_by, self.end - run_stop)
+        # The last record is read again by the walk if a break follows: the break may prove its size wrong.
         held = len(records) > 0 and bool(right[-1]) and run_stop < self.end and not closed
         shorter = yield from self._spell(records, right, len(records) - held, at)
         if shorter is not None:
@@ -633,8 +634,9 @@ def _iter_pieces(file: ReadableFile, size: int) -> Iterator[Rows | Place]:
         after = start + run_end(records)
         if not len(records):
             place = walk.place_at(start)
-            after = start + BLANK_SIZE  # a blank was found; records may follow inside
-            if isinstance(place.what, Message):  # larger than a window
+            # It is a blank. The bytes after its head are searched too: in carved bytes they may be records.
+            after = start + BLANK_SIZE
+            if isinstance(place.what, Message):  # a message that is larger than a window
                 yield seen(walk, place)
                 after = start + place.length
         start = walk.find_record(after)

@@ -90,7 +90,7 @@ class SearchWork:
         return Answered(reader.began, reader.reached, reader.left_over, places)
 
     def _look_into(self, records: Records, places: Places) -> None:
-        """Add the places of the matches among ``records``: first searched as bytes, then asked the whole question."""
+        """Add the places of the matches among ``records``: those with the bytes that the selection accepts."""
         sought = self.sought
         if sought.queue_offset is not None:
             records = records.select(_may_have(records, sought.queue_offset))

@@ -29,6 +29,7 @@ from rmqtool.formats.property_names import INNER_MULTI_DISPATCH
 
 Queue = tuple[str, int]
 
+# In the bytes of every message that names further queues.
 _TARGETS = re.compile(b"INNER_MULTI_DISPATCH\x01")
 _DEFAULT_RULES = DispatchRules()
 
@@ -148,6 +149,7 @@ class Selection(Wanted):
         return wanted
 
     def _is_place(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Return whether a message at this queue offset is wanted, as far as its place tells."""
         if not self.wants_queue(topic, queue_id):
             return False
         least = self.least_of(topic, queue_id)

@@ -153,6 +153,7 @@ class OpenLogs:
         return opened
 
 
+# The files of a queue, which a path can name.
 _QUEUES = (FileKind.CONSUME_QUEUE, FileKind.CONSUME_QUEUE_EXT, FileKind.BATCH_CONSUME_QUEUE)
 
 
@@ -253,6 +254,7 @@ def _open_source(path: str, open_store: Callable[[str], Store]) -> Source:
 
 
 def _require_log(source: Source, path: str) -> None:
+    """Raise StoreError if ``source`` has no files: ``path`` is a file that is not part of a log."""
     if not source.files:
         source.close()
         raise StoreError(
@@ -261,6 +263,7 @@ def _require_log(source: Source, path: str) -> None:
 
 
 def _located(path: str) -> tuple[str, str, paths.StorePath]:
+    """Return the root of the store that contains ``path``, the path below it, and what it is by its name."""
     files, relative, what = locate(path)
     with files:
         return files.root, relative, what
@@ -282,9 +285,9 @@ _QUEUE_DIRECTORY = (CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 
 
 class StoreLog(NamedTuple):
-    """The log of a store: files, queues, whether a broker is writing, and the broker's name.
+    """The log of a store: files, queues, whether a broker is writing, the broker's name, and the end of the log.
 
-    ``broker`` is not set if the settings of the store do not name it.
+    ``broker`` is None if the settings of the store do not name it.
     """
 
     root: str
@@ -378,6 +381,7 @@ def _directory_name(root: str) -> str:
 
 
 def _broker_name(store: Store) -> str | None:
+    """Return the name of the broker; None if the settings of the store do not give it."""
     return store.config.broker_name if "brokerName" in store.config.origins else None
 
 

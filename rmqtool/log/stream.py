@@ -59,7 +59,10 @@ def iter_line_answers(plan: Plan, selection: Selection, effort: Effort) -> Itera
 
 
 def iter_counts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield the number of wanted messages, range by range. Bodies are read only if a question is about them."""
+    """Yield the number of wanted messages, range by range; ``found`` is a ``Counted``.
+
+    Bodies are read only if a question is about them.
+    """
     ranges = nominal_ranges(plan, selection.physical_from, _COUNTED_RANGE)
     return run_ranges(plan, ranges, CountWork(selection, plan.queues), effort)
 
@@ -129,6 +132,7 @@ def _spliced(lines: Lines, damages: list[Damage]) -> Iterator[bytes]:
 
 
 def _line_of(damage: Damage) -> bytes:
+    """Return damage as a line of JSON; a file name with bytes that are not UTF-8 is escaped."""
     return encode_line(damage.as_json()).encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -180,7 +184,8 @@ def iter_rows(part: Part) -> Iterator[Row]:
 class Request:
     """Which messages, and in which order.
 
-    ``last`` takes only the last messages: of all, or of each queue if ordered by queue.
+    ``last`` takes only this number of messages from the end: of all, or of each queue if ordered by queue. ``sample``
+    takes this number of all wanted messages at random.
     """
 
     selection: Selection
@@ -228,13 +233,19 @@ def iter_messages(source: Source, request: Request, effort: Effort) -> Iterator[
 
 
 def iter_lines(source: Source, request: Request, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield the wanted messages as lines of JSON; the request must be plain."""
+    """Yield the wanted messages as lines of JSON, range by range; ``found`` is a ``Lined``.
+
+    The order, sample and limit of the request are not applied: see ``Request.is_plain``.
+    """
     plan, selection = plan_request(source, request, effort)
     return iter_line_answers(plan, selection, effort)
 
 
 def iter_numbers(source: Source, request: Request, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield the number of wanted messages, range by range; sample and limit of the request are not applied."""
+    """Yield the number of wanted messages, range by range; ``found`` is a ``Counted``.
+
+    Order, sample and limit of the request are not applied.
+    """
     plan, selection = plan_request(source, request, effort)
     return iter_counts(plan, selection, effort)
 

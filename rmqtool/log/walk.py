@@ -194,7 +194,10 @@ class SegmentWalk:
         return found if found is not None and found < end else None
 
     def _find_newer(self, file_offset: int) -> int | None:
-        """Return where the next record begins if it is not older than the last one, else None: then it is left over."""
+        """Return where the next record begins if it is not older than the last one before.
+
+        None without a record, and for an older one: a recovery left it there.
+        """
         found = self.find_record(file_offset)
         record = None if found is None else self._decode(found)
         is_newer = isinstance(record, Message) and record.store_timestamp >= self.last_timestamp
@@ -289,7 +292,7 @@ class SegmentWalk:
     def _rest(self, file_offset: int, found: Nothing | Flaw, written: int | None) -> Place:
         """Return the rest of the segment, in which no record follows: a torn record, zeros, or stale bytes after zeros.
 
-        ``written`` is where the first byte that is not zero is.
+        ``written`` is where the first byte is that is not zero, None if all are zeros.
         """
         left = self.end - file_offset
         if written is None:
@@ -336,7 +339,7 @@ def read_record_at(
 
 
 class EntryPlace(NamedTuple):
-    """An entry of a DLedger data file with its record, or the end of the file."""
+    """An entry of a DLedger data file with its record, or what ends the entries: then ``record`` is Nothing."""
 
     file_offset: int
     length: int

@@ -236,7 +236,10 @@ class IndexCheck:
                 yield number
 
     def _was_left_out(self, place: int) -> bool:
-        """Return whether a broker's recovery left out the keys of a record: it began in a later segment."""
+        """Return whether a broker's recovery left out the keys of a record, because it began in a later segment.
+
+        With ``thorough`` only if the first file after the gap begins with a segment, as it certainly does then.
+        """
         number = bisect_left(self._ends, place, key=lambda end: end.place)
         if not self._as_left or number >= self._sound or self._examined is None:
             return False

@@ -161,6 +161,7 @@ def find_cut_record(files: WritableFileSystem, segment: Segment, size: int) -> i
     No checksum covers the properties of a record, so zeros pass for bytes of them that are missing.
     """
     with OverlayFileSystem(files) as overlay, overlay.open_write(segment.path) as file:
+        # Where the last record begins, or the end of the file if it is whole.
         at = segment.size
         for place in SegmentWalk(file, segment.base_offset).places():
             is_last = place.file_offset + place.length == segment.size

@@ -50,7 +50,7 @@ class QueueEnd:
 
     check: QueueCheck
     segments: Sequence[Segment]
-    # The first entry that no record claims, and the end.
+    # Queue offsets: of the first entry that no record claims, and of the end.
     unclaimed: int
     end: int
 
@@ -74,7 +74,10 @@ class QueueEnd:
             self.end = self.unclaimed
 
     def settle(self) -> None:
-        """Have strays of this queue placed after its end."""
+        """Have strays of this queue placed after its end.
+
+        A queue without an entry has no end yet: its first stray gets the queue offset that it claims.
+        """
         if self.check.claims.expected is not None or self.end > self.unclaimed:
             self.check.claims.expected = self.end
 

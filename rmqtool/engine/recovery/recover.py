@@ -225,7 +225,14 @@ class _Recovery:
         return bool(found)
 
     def _restore_files(self, listing: StoreListing) -> tuple[StoreListing, int]:
-        """Repair names and sizes of files; return the new listing, and the size of a segment."""
+        """Repair names and sizes of the files of log and queues.
+
+        Return the listing of files then, and the size of a segment.
+
+        The size of the log's segments, and of the files of each kind of queue, is the one that most of them have, or
+        else that of the settings. For 4.9 empty directories among the segments are removed. Each repair is a finding of
+        the report.
+        """
         key = "mappedFileSizeCommitLog"
         configured = self.config.mapped_file_size_commit_log
         size = segment_size_of(listing.log_segments, configured if key in self.config.origins else None) or configured
@@ -452,9 +459,10 @@ class _Recovery:
 
 
 def _finding_of(damage: Damage, code: str | None = None) -> Finding:
-    """Return the finding of a damaged range, with ``code`` if given.
+    """Return the finding of a damaged range; ``code`` replaces the range's own.
 
-    Without it, a torn record is inside the log, and is damage like any other.
+    A record is only torn at the end of the log, and there the caller gives the code. Elsewhere a torn record has the
+    code CL-MID.
     """
     own = {"CL-TORN": "CL-MID"}.get(damage.flaw.code, damage.flaw.code)
     if damage.segment is None:

@@ -80,6 +80,8 @@ class RowQueuesCheck:
         self._queues: dict[QueueKey, _Queue] = {}
         self._bounds = {queue: value for queue, bound, value in iter_bound_rows(rows.copy.rows) if bound == "max"}
         self._checkpoint = rows.read_checkpoint()
+        # The physical offset of the last message that is dispatched, -1 without one; and the end of the last record so
+        # far.
         self._dispatched = max((bound.physical_offset for bound in self._bounds.values()), default=-1)
         self._end = 0
 
@@ -93,6 +95,10 @@ class RowQueuesCheck:
         self._rows.write_pending()
 
     def _take_run(self, run: QueueRun, times: dict[int, int]) -> None:
+        """Compare the records of one queue with its rows, and write the rows that differ.
+
+        ``times`` are by physical offset.
+        """
         key = (run.topic, run.queue_id)
         offsets, units = run.queue_offsets.tolist(), run.units.tolist()
         queue = self._queues.setdefault(key, _Queue())
@@ -138,6 +144,7 @@ class RowQueuesCheck:
             report.findings += _findings_of(key, queue)
 
     def _remove_odd_bounds(self, report: RecoveryReport) -> None:
+        """Remove the bounds whose key or size no broker writes."""
         for row_key, data in self._rows.copy.rows.iter_rows("offset"):
             place = rocksdb_rows.decode_bound_key(row_key)
             is_bound = isinstance(place, BoundRowKey)
@@ -163,6 +170,7 @@ class RowQueuesCheck:
         self._rows.remove(key, queue_offset)
 
     def _set_ends(self, log_end: int) -> None:
+        """Set the bounds of the queues, and the end of the dispatched log, to what follows from the rows that stay."""
         for key, queue in self._queues.items():
             bound = self._bounds.get(QueueId(*key))
             if queue.last < 0:
