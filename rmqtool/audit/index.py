@@ -306,7 +306,7 @@ class IndexPart:
         return low
 
     def _entries_anywhere(self, start: int, end: int) -> Iterator[tuple[int, Entries]]:
-        """Yield the entries of a range of the log one by one, from a file whose entries have no order."""
+        """Yield the entries of a range of the log one by one with their numbers; for a file without order."""
         for first in range(1, self.runs[-1][1] + 1, _AT_ONCE):
             entries = read_entries(self.file, self.geometry.slots, first, min(first + _AT_ONCE, self.runs[-1][1] + 1))
             places = entries["phy_offset"].astype(np.int64)

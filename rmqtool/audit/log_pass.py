@@ -71,6 +71,7 @@ class _Narrow(pickle.Pickler):
     """
 
     def reducer_override(self, value: object) -> Any:
+        """Return how pickle rebuilds a column of integers from its narrow form; everything else is pickled as usual."""
         if not isinstance(value, np.ndarray) or value.dtype != np.int64 or not value.size:
             return NotImplemented
         low = int(value.min())
@@ -123,7 +124,7 @@ class LogExtract(LogReading, Closable):
         return same and with_keys and mine.inflating >= wanted.inflating
 
     def _keep(self, found: Batch | Place) -> int:
-        """Write a piece to the end of the file; return its offset, for ``_load``."""
+        """Write a piece to the end of the file; return its offset, for ``_load``. Raises WriteFailed on a full disk."""
         try:
             at = self._file.seek(0, 2)
             _Narrow(self._file, pickle.HIGHEST_PROTOCOL).dump(found)

@@ -65,6 +65,7 @@ def dispatch_of(records: Records, delays: Sequence[int] | None = None) -> Dispat
 
 
 def _dispatch(records: Records, delays: Sequence[int]) -> Dispatch | None:
+    """Return the dispatch by the kernel, with what it leaves made by ``formats``; None as for ``dispatch_of``."""
     offsets, count = records.file_offsets, len(records)
     # Most messages have two or three keys. If four for each are not enough, make room for more than they can have: a
     # key and its blank take two bytes of the properties.

@@ -24,6 +24,7 @@ from rmqtool.formats.properties import CRC_BLOCK_LENGTH, NAME_VALUE_SEPARATOR, e
 from rmqtool.formats.property_names import PROPERTY_CRC32
 
 Numbers: TypeAlias = npt.NDArray[np.integer] | int
+# An address of 4 or 16 bytes, and a port.
 Host: TypeAlias = tuple[bytes, int]
 
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from rmqtool.formats.layout import Buffer
 
+# The arrays that all columns are made of: bytes, 64-bit numbers, truth values.
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -18,6 +18,7 @@ from rmqtool.formats.java import decode_text, string_hash, string_length
 
 Hash = npt.NDArray[np.uint32]
 
+# Java multiplies the hash so far by 31 for each unit, and overflows at 2**32.
 _FACTOR = 31
 _MODULUS = 1 << 32
 _ASCII = 0x7F

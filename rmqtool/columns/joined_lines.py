@@ -27,6 +27,7 @@ from rmqtool.formats.property_names import KEYS, TAGS, UNIQ_KEY
 
 TEXT = pa.large_utf8()
 _NO_TEXT = pa.scalar("", TEXT)
+# Smaller bytes are escaped in JSON, and so are the quote and the backslash.
 _FIRST_PRINTABLE = 0x20
 _QUOTE, _BACKSLASH = b'"'[0], b"\\"[0]
 

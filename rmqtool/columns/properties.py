@@ -115,6 +115,7 @@ class Properties:
         return found
 
     def _pairs_called(self, name: str) -> Ints:
+        """Return the numbers of the pairs with this name, in the order of the records."""
         # Malformed bytes decode to this character too, so the decoded names are compared.
         if _REPLACEMENT in name:
             codes = self.names()

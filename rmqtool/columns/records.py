@@ -28,6 +28,7 @@ from rmqtool.formats.layout import Buffer
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_DIGITS, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.formats.property_names import PROPERTY_CRC32
 
+# The fixed part of a record with two IPv4 hosts, and with two IPv6 hosts.
 _SHORT_PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _WIDE_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
@@ -40,6 +41,7 @@ _NATIVE_V1, _NATIVE_V2, _NATIVE_HOST_BITS = (
 )
 _LENGTH_SIZE = layouts.SHORT.size
 _LENGTH = np.dtype(layouts.SHORT.dtype()[0][1])
+# A record keeps 31 bits of the checksum.
 _CRC_MASK = 0x7FFFFFFF
 
 
@@ -178,7 +180,7 @@ def decode_records(
 
 
 def _records_of(data: Bytes, columns: dict[str, Any], checks: int) -> Records:
-    """Return the columns that the kernel decoded; it made all of them, so none is made later."""
+    """Return the columns that the kernel decoded. It made all of them, so any other name is a KeyError."""
 
     def no_such(name: str) -> Any:
         raise KeyError(name)
@@ -221,6 +223,10 @@ def _gather_prefixes(piece: Bytes, starts: Ints, left: Ints) -> tuple[npt.NDArra
 
 
 def _are_messages(prefixes: npt.NDArray[np.void]) -> Mask:
+    """Return which prefixes have the magic of a message.
+
+    Version 2 is rare: it is compared only if one is not version 1.
+    """
     magic = prefixes.view(_NATIVE_DTYPE)["magic"]
     found: Mask = magic == _NATIVE_V1
     if not found.all():

@@ -34,6 +34,7 @@ class Declined(NamedTuple):
     file_offset: int
 
 
+# The fields that a walk looks at: size and magic, and the physical offset.
 _START = layouts.RECORD_START
 _MAGIC_AT = _START.field("magic").offset
 _PHYSICAL_OFFSET_AT = layouts.MESSAGE_PREFIX_V4V4.field("physical_offset").offset

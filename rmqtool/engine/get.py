@@ -174,7 +174,10 @@ class TagFilter:
     expression: TagExpression
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Compare the hash of the tag; several tags can share one."""
+        """Return whether the entry may have the tag: the hash is one of the expression's.
+
+        Several tags can share a hash.
+        """
         return self.expression.matches_code(tags_code)
 
     def matches_record(self, data: bytes) -> bool:  # noqa: ARG002  (the protocol's parameter)

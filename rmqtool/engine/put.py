@@ -383,7 +383,7 @@ class Intake:
         self._joins_batch_properties = self._config.version < Version.V5_4
 
     def accept(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
-        """Return the unwritten ticket of a message, or why it is refused."""
+        """Return the unwritten ticket of a message that arrives at ``now`` (ms), or why it is refused."""
         encoder = self.encoder
         topic, given = message.topic, message.properties
         if type(given) is dict and message.property_bins is None:
@@ -484,7 +484,10 @@ class Intake:
         return find_destination(sent, message.sys_flag, self._config, self._levels, now)
 
     def accept_batch(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
-        """Return the ticket of a client's batch, one record for each of its messages; or why all of it is refused."""
+        """Return the ticket of a client's batch, one record for each of its messages; or why all of it is refused.
+
+        ``now`` (ms) is its time of arrival, and the born time if the client gave none.
+        """
         encoder = self.encoder
         rules = encoder.topic_rules(message.topic)
         if rules.refusal is not None:

@@ -205,7 +205,7 @@ class Retention:
         return _expired([(one, count_messages(log.segments.open(one), one.size)) for one in segments], [], used)
 
     def _due(self, log: CommitLog) -> tuple[list[Segment], int | None]:
-        """Return the segments that a broker would remove now, and the percent of disk used if that is the reason."""
+        """Return the segments that a broker would remove now, and the percent of disk used; None if that is not why."""
         used = max(self._disks.look(), self._files.space().used_percent)
         urgency = self._urgency(used)
         at_once = urgency.at_once and self._config.clean_file_forcibly_enable

@@ -134,6 +134,7 @@ class MessageStore:
 
     @classmethod
     def _open(cls, setup: Setup, held: Closable | None, *, begins: bool) -> Self:
+        """Open a store with Ctrl-C kept back; if it came meanwhile, close the store again, which raises it."""
         INTERRUPTS.begin()
         try:
             store = cls._opened(setup, held, begins=begins)
@@ -185,7 +186,10 @@ class MessageStore:
         return ticket
 
     def plain_kind(self, topic: str, names: tuple[str, ...], values: Mapping[str, str]) -> object | None:
-        """Return what ``put_plain`` needs for messages of a topic with such properties; see ``Encoder.record_kind``."""
+        """Return what ``put_plain`` needs for messages of a topic with such properties; None if these need ``put``.
+
+        See ``Encoder.record_kind``.
+        """
         return self._engine.encoder.record_kind(topic, names, values)
 
     def put_plain(self, kind: object, message: NewMessage, uniq_key: str, now: int) -> Placed | None:
@@ -617,7 +621,10 @@ class MessageStore:
             INTERRUPTS.end()
 
     def _reached(self) -> tuple[int, int]:
-        """Return how far log and dispatch are: it differs once a message was stored or dispatched."""
+        """Return the physical offsets up to which the log is written and dispatched.
+
+        They tell whether anything was stored.
+        """
         return self._engine.log.wrote_offset, self._engine.dispatcher.dispatched.offset
 
     @INTERRUPTS.keep_from

@@ -15,6 +15,7 @@ from rmqtool.formats.flaws import Flaw
 # A default broker takes bodies of up to 4 MiB, compressed or not. One that grows beyond this limit counts as damaged.
 DEFAULT_BODY_CAP = 128 << 20
 
+# The names of codecs that options, JSON and screens show.
 CODEC_NAMES = {BodyCodec.ZLIB_LEGACY: "zlib", BodyCodec.LZ4: "lz4", BodyCodec.ZSTD: "zstd", BodyCodec.ZLIB: "zlib"}
 
 
@@ -55,7 +56,7 @@ def inflate_body(sys_flag: int, raw_body: bytes, cap: int = DEFAULT_BODY_CAP) ->
 
 
 def _inflate_zlib(data: bytes, cap: int) -> bytes:
-    """Decompress a zlib stream. Bytes after its end are ignored, as upstream ignores them."""
+    """Decompress a zlib stream; ``_INFLATERS`` names the errors. Bytes after its end are ignored, as by upstream."""
     inflater = zlib.decompressobj()
     body = inflater.decompress(data, cap + 1)
     if len(body) > cap:
@@ -66,7 +67,7 @@ def _inflate_zlib(data: bytes, cap: int) -> bytes:
 
 
 def _inflate_lz4(data: bytes, cap: int) -> bytes:
-    """Decompress LZ4 frames to the end of ``data``.
+    """Decompress LZ4 frames to the end of ``data``; for errors see ``_INFLATERS``.
 
     Bytes after a frame that are not a frame are an error, as for upstream.
     """
@@ -90,12 +91,11 @@ def _inflate_lz4(data: bytes, cap: int) -> bytes:
 
 
 def _inflate_zstd(data: bytes, cap: int) -> bytes:
-    """Decompress ZSTD frames to the end of ``data``.
+    """Decompress ZSTD frames to the end of ``data``; for errors see ``_INFLATERS``.
 
-    Bytes after a frame that are not a frame are an error, as for upstream.
-
-    The library's stream reader takes a limit but does not notice an early end; its decompressor notices the end but
-    takes no limit. So the stream reader measures the body, then the decompressor makes it.
+    Bytes after a frame that are not a frame are an error, as for upstream. The library's stream reader takes a limit
+    but does not notice an early end; its decompressor notices the end but takes no limit. So the stream reader measures
+    the body, then the decompressor makes it.
     """
     import zstandard
 

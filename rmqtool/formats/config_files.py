@@ -42,6 +42,7 @@ PARSED_BINS = 16
 # The fields beside the table for which a file exists. A salvaged file that has nothing else is of no use.
 _BESIDE_THE_TABLE = frozenset({"dataVersion", "groupTopicMap", "forbiddenTable"})
 
+# Longer numbers are out of every range, and converting thousands of digits would take long.
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
 _RANGES = {JavaType.INT: (INT_MIN, INT_MAX), JavaType.LONG: (LONG_MIN, LONG_MAX)}
 

@@ -20,6 +20,7 @@ from rmqtool.formats.java import INT_MAX, LONG_MAX, LONG_MIN, crc31, decode_text
 
 LOCK_CONTENT = b"lock"
 
+# Numbers of at most as many digits as the largest ``long`` or ``int`` has; ranges are checked after that.
 _PID = re.compile(rb"\d{1,19}")
 _EPOCH_LINE = re.compile(r"(\d{1,10})-(-?\d{1,19})", re.ASCII)
 _COUNT = re.compile(r"\d{1,10}", re.ASCII)

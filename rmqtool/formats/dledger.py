@@ -29,6 +29,7 @@ from rmqtool.formats.layouts import DLedgerEntryHead
 HEAD_SIZE = layouts.DLEDGER_ENTRY_HEAD.size
 INDEX_UNIT_SIZE = layouts.DLEDGER_INDEX_UNIT.size
 
+# The magics of entries: data, the blank, and for people all of them in words.
 MAGIC_DATA = 1
 MAGIC_BLANK = -1
 MAGIC_WORDS = {MAGIC_DATA: "data", 2: "no-op", 3: "configuration change", MAGIC_BLANK: "blank to the end of the file"}

@@ -243,6 +243,7 @@ class _Parser:
         self._at = self._end if found < 0 else found + len(mark)
 
     def _value(self) -> Any:
+        """Read the value of any kind that begins at ``_at``."""
         first = self._text[self._at : self._at + 1]
         if first == "{":
             return self._nested(self._object)
@@ -260,6 +261,7 @@ class _Parser:
         return self._number(number)
 
     def _nested(self, read: Callable[[], Any]) -> Any:
+        """Read an object or a list with ``read``; texts that nest deeper than ``MAX_DEPTH`` fail."""
         if self._depth == MAX_DEPTH:
             self._fail(f"nested deeper than {MAX_DEPTH}")
         self._depth += 1
@@ -272,6 +274,7 @@ class _Parser:
         return value
 
     def _number(self, match: re.Match[str]) -> int | float:
+        """Return the number that was matched: a float if it has a fraction or an exponent."""
         if match.end() - match.start() > MAX_DIGITS:
             self._fail(f"number of more than {MAX_DIGITS} digits")
         number = float(match[0]) if match[1] or match[2] else int(match[0])
@@ -281,6 +284,7 @@ class _Parser:
         return number
 
     def _string(self, quote: str) -> str:
+        """Read a string that begins with ``quote``, and replace its escapes."""
         if quote == "'":
             self._odd(OddityKind.SINGLE_QUOTES)
         match = _STRING[quote].match(self._text, self._at + 1)
@@ -344,6 +348,7 @@ class _Parser:
         return before
 
     def _pair(self, found: dict[int | str, Any]) -> None:
+        """Read a name and its value into ``found``."""
         position = self._at
         name = self._name()
         self._skip("name")
@@ -357,6 +362,7 @@ class _Parser:
         found[name] = value
 
     def _name(self) -> int | str:
+        """Read a name: a string, a number, or a word without quotes."""
         first = self._text[self._at : self._at + 1]
         if first in ('"', "'"):
             return self._string(first)
@@ -560,6 +566,7 @@ class _Writer:
         self._quote = self._quote_1_browser if self._first and self._browser else self._quote_plain
 
     def write(self, value: Any, shape: Shape, line: str) -> str:
+        """Return ``value`` as a text; ``line`` begins the lines after the first."""
         if isinstance(value, Reference):
             return self._map({"$ref": value.path}, Bean(), line)
         if isinstance(value, Mapping):
@@ -575,6 +582,7 @@ class _Writer:
         return str(value)
 
     def _map(self, value: Mapping[Any, Any], shape: Shape, line: str) -> str:
+        """Return an object; ``shape`` tells the shapes of its values."""
         # Neither library writes a field or an entry that is null.
         items = [(name, inner) for name, inner in value.items() if inner is not None]
         deeper = line + "\t"
@@ -610,6 +618,7 @@ class _Writer:
         return "[" + deeper + ("," + deeper).join(texts) + line + "]"
 
     def _quote_plain(self, text: str) -> str:
+        """Return a string in quotes, with the escapes of the dialect; fastjson 2 has the same in all styles."""
         escaped = _ESCAPED_1 if self._first else _ESCAPED_2
         # fastjson 1 writes hexadecimal digits in upper case, fastjson 2 in lower case.
         digits = "04X" if self._first else "04x"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
+# Bytes of an address.
 IPV4_LENGTH = 4
 IPV6_LENGTH = 16
 

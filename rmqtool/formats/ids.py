@@ -25,6 +25,7 @@ from typing import NamedTuple
 from rmqtool.formats.hosts import IPV4_LENGTH, IPV6_LENGTH, format_host
 from rmqtool.formats.java import LONG_MAX, LONG_MIN
 
+# Both kinds of id have 16 bytes with IPv4 and 28 with IPv6.
 _HEX_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
 # The bytes after the address: port and offset, or the last four parts of a unique key.
@@ -139,7 +140,7 @@ def uniq_key_span(now: int, zone: tzinfo) -> int | None:
 
 
 def uniq_key_time(month_span: int, now: int, zone: tzinfo) -> int | None:
-    """Return the time of a unique key as a client in ``zone`` computes it at ``now``.
+    """Return the time (ms) of a unique key as a client in ``zone`` computes it at ``now`` (ms).
 
     The client takes this month, or the month before if the time would be in the future. None for a time that Python's
     calendar does not have.
@@ -198,6 +199,7 @@ class PopId(NamedTuple):
     broker_name: str | None
 
 
+# topic@queue@offset@group@pop time@broker@tag; a batch ack has a list of offsets, and no broker.
 _POP_ID = re.compile(
     r"(?P<topic>[^@]*)@(?P<queue_id>\d{1,10})@(?P<offset>-?\d{1,19}|\[[-\d, ]*\])@(?P<group>[^@]*)"
     r"@(?P<pop_time>-?\d{1,19})(?:@(?P<broker_name>[^@]*))?@(?P<tag>ck|ack|bAck)",
@@ -269,6 +271,7 @@ def decode_pop_receipt(text: str) -> PopReceipt | None:
     )
 
 
+# At most as many digits as a ``long`` has.
 _LONG = re.compile(r"-?\d{1,19}", re.ASCII)
 
 

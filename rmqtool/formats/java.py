@@ -102,7 +102,10 @@ def _spread(key: str | int) -> int:
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
-    """Replace malformed bytes as Java does: an encoded surrogate, even a cut one, is one U+FFFD. For decoding only."""
+    """Return the text in place of malformed bytes, and where decoding goes on: the handler of ``java-replace``.
+
+    As in Java, an encoded surrogate, even a cut one, is one U+FFFD. An error of encoding is raised again.
+    """
     if not isinstance(error, UnicodeDecodeError):
         raise error
     at = error.start

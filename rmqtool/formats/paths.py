@@ -141,6 +141,7 @@ class StorePath(NamedTuple):
     copy: Copy = Copy.MAIN
 
 
+# File names as brokers write them: an offset in 20 digits, a time in 17, ...; ``_NUMBER`` is any that they read.
 _SEGMENT_NAME = re.compile(r"\d{20}", re.ASCII)
 _INDEX_NAME = re.compile(r"\d{17}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,40}", re.ASCII)

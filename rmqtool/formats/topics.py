@@ -28,6 +28,7 @@ OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 ROCKSDB_OP_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+# New topics inherit the settings of this one, if autoCreateTopicEnable is on.
 AUTO_CREATE_TOPIC = "TBW102"
 TIMER_TOPIC = SYSTEM_PREFIX + "wheel_timer"
 REVIVE_PREFIX = SYSTEM_PREFIX + "REVIVE_LOG_"
@@ -42,6 +43,7 @@ MAX_RETRY_TOPIC_LENGTH = 255
 MAX_GROUP_LENGTH = 120
 MAX_GROUP_LENGTH_BEFORE_5_4 = 255
 
+# The characters that brokers accept in names of topics and groups.
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 # Topics with a meaning that upstream fixed, and the first version that reserves the name.

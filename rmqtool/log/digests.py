@@ -92,7 +92,7 @@ class Digested(NamedTuple):
 
 @dataclass(frozen=True)
 class DigestWork:
-    """Work for ranges: digests of the wanted messages."""
+    """Makes the digests of the wanted messages of a range; see ``ranges.RangeWork``."""
 
     selection: Selection
     sense: Sense

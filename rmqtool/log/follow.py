@@ -174,6 +174,7 @@ class _FileWalk:
         return True
 
     def _pieces(self, opened: ReadableFile) -> Iterator[Rows | Place]:
+        """Yield the records and places of the file from the start mark on, up to the bound if there is one."""
         at = self.start.physical_offset - self.file.base_offset
         if self.file.kind is LogKind.DLEDGER:
             yield from DLedgerScan(opened, self.file.base_offset, checksums=False).pieces(at)
@@ -273,6 +274,7 @@ class Follower:
         return self.place == file.end_offset
 
     def _pieces(self, opened: ReadableFile, file: LogFile) -> Iterator[Rows | Place]:
+        """Yield the records and places of a file from ``place`` on."""
         start = self.place - file.base_offset
         if file.kind is LogKind.DLEDGER:
             return DLedgerScan(opened, file.base_offset).pieces(start)

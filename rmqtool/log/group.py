@@ -541,7 +541,10 @@ class Grouped(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupWork:
-    """Work for ranges: groups, in several ways at once. Bodies are read only if a dimension needs them."""
+    """Groups the wanted messages of a range, in several ways at once; see ``ranges.RangeWork``.
+
+    ``found`` is a ``Grouped``. Bodies are read only if a dimension needs them.
+    """
 
     selection: Selection
     groupings: tuple[Grouping, ...]

@@ -249,7 +249,7 @@ class Keyed(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyWork:
-    """Work for ranges: the keys of the wanted messages."""
+    """Makes the keys of the wanted messages of a range; see ``ranges.RangeWork``. ``found`` is a ``Keyed``."""
 
     selection: Selection
     order: Order

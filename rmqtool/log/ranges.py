@@ -115,6 +115,7 @@ READ_THROUGH = 16 << 20
 # On object storage each queue costs requests: a log with more queues than this is read through.
 _FAR_QUEUES = 16
 
+# As many bytes as the fixed part of any record has at most.
 _LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 
 
@@ -293,7 +294,7 @@ class Answer(Protocol):
 
     @property
     def left_over(self) -> Damage | None:
-        """The bytes after the last record of the file, if only the next file tells whether they are damage."""
+        """The bytes after the last record, if only the next file tells whether they are damage; else None."""
 
 
 A = TypeVar("A", bound=Answer)

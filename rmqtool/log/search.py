@@ -74,7 +74,7 @@ def search(plan: Plan, sought: Sought, effort: Effort) -> Iterator[Places | Dama
 
 @dataclass(frozen=True)
 class SearchWork:
-    """Work for ranges: a search. Checksums are not verified; callers verify the records that they read."""
+    """Searches one range; see ``ranges.RangeWork``. Callers verify the checksums of the records that they read."""
 
     sought: Sought
 
@@ -114,7 +114,10 @@ class Texts:
 
     @cached_property
     def _values(self) -> tuple[bytes, Ints]:
-        """All properties, and where each begins. Only needed to find the rows of a match."""
+        """All properties back to back, and where those of each record begin; one more offset is the end.
+
+        Only needed to find the rows of a match.
+        """
         records = self.records
         values, bounds = values_of(pieces(records.data, records.properties_offsets, records.properties_lengths))
         return values.tobytes(), bounds
@@ -213,6 +216,7 @@ def iter_picked(
 
 
 def _picked(records: Records, topics: Callable[[str], bool], sys_flag: int) -> Iterator[Message]:
+    """Yield the messages of ``records`` whose topic ``topics`` accepts, or that have a bit of ``sys_flag``."""
     names = records.topics
     wanted: Mask = names.each(topics, np.bool_)
     if sys_flag:

@@ -69,7 +69,7 @@ def iter_counts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[An
 
 @dataclass(frozen=True)
 class CountWork:
-    """Work for ranges: the number of wanted messages."""
+    """Counts the wanted messages of a range; see ``ranges.RangeWork``. ``found`` is a ``Counted``."""
 
     selection: Selection
     queues: Sequence[QueueFiles]
@@ -146,7 +146,7 @@ class Lined(NamedTuple):
 
 @dataclass(frozen=True)
 class LineWork:
-    """Work for ranges: lines of JSON; ``found`` is a ``Lined``."""
+    """Makes lines of JSON of the wanted messages of a range; see ``ranges.RangeWork``. ``found`` is a ``Lined``."""
 
     selection: Selection
     queues: Sequence[QueueFiles]

@@ -134,7 +134,10 @@ class Numbering:
         return offsets
 
     def _kept(self, queue: Queue, claims: Ints, places: Ints, of_source: SourceQueues) -> tuple[Ints, Mask]:
-        """Return the claimed offsets if they can be trusted as they are, else a numbering around the trusted ones."""
+        """Return the claimed offsets if they can be trusted as they are, else a numbering around the trusted ones.
+
+        The mask is that of the late messages, which have no number.
+        """
         due = self.next.get(queue)
         is_row = bool((np.diff(claims) == 1).all()) and claims[0] >= 0
         if is_row and due is not None and claims[0] == due:
@@ -240,7 +243,10 @@ def _longest_rise(claims: Ints, rows: Ints) -> list[int]:
 
 
 def _fill(claims: Ints, chain: Mask, due: int | None) -> tuple[Ints, Mask]:
-    """Return the numbers: trusted ones as they are, and for the others the free ones before the next trusted one."""
+    """Return the numbers: trusted ones as they are, and for the others the free ones before the next trusted one.
+
+    The mask is that of the late messages, for which no number is free.
+    """
     numbers, late = claims.copy(), ~chain
     above = np.minimum.accumulate(np.where(chain, claims, 1 << 62)[::-1])[::-1]
     last = -1
@@ -363,6 +369,10 @@ class Places:
         return self._find(wanted, self._sizes, sizes)
 
     def _find(self, wanted: Ints, column: list[Ints], missing: Ints) -> Ints:
+        """Return the value in ``column`` of each record of ``wanted`` (old offsets).
+
+        That in ``missing`` if it was not moved.
+        """
         if not self._old:
             return missing
         if len(self._old) > 1:

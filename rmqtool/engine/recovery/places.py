@@ -156,7 +156,7 @@ def restore_segment_sizes(
 
 
 def find_cut_record(files: WritableFileSystem, segment: Segment, size: int) -> int | None:
-    """Return where the last record of a short segment begins if zeros up to ``size`` would make it look whole.
+    """Return where the last record of a short segment begins, if zeros up to ``size`` made it look whole, or None.
 
     No checksum covers the properties of a record, so zeros pass for bytes of them that are missing.
     """

@@ -225,6 +225,7 @@ class QueuesCheck:
         return False
 
     def _simple_check(self, key: QueueKey) -> QueueCheck:
+        """Return the check of a simple queue; it is made at the first call."""
         check = self._simple.get(key)
         if check is None:
             files = self._queue_files(FileKind.CONSUME_QUEUE, key, self._sizes.consume_queue)
@@ -234,6 +235,7 @@ class QueuesCheck:
         return check
 
     def _batch_check(self, key: QueueKey) -> BatchQueueCheck:
+        """Return the check of a batch queue, with the entries that it has on disk; it is made at the first call."""
         check = self._batch.get(key)
         if check is None:
             segments = self._batch_on_disk.get(QueueId(*key))
