@@ -219,7 +219,7 @@ def batch_of(records: Records, wanted: Wanted) -> Batch:
     )
 
 
-# Index keys without tags: those are a column of their own, because only 5.4 indexes them.
+# Index keys without those of tags, which are a column of their own: only brokers from 5.4 on write them.
 _PLAIN = DispatchRules()
 _NO_KEYS = IndexKeys(*(np.zeros(0, np.int64) for _ in range(3)))
 

@@ -36,7 +36,7 @@ from rmqtool.log.read import DLedgerScan, SegmentScan
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# Larger extracts go to the temporary file.
+# The bytes of an extract that stay in memory; with more, all of it goes to the temporary file.
 _IN_MEMORY = 16 << 20
 # The name of that file in errors.
 _KEPT = "the temporary file of what the log says"
@@ -251,7 +251,7 @@ _DAY_MS = 86_400_000
 def covered_end(log: SegmentQueue, physical_offset: int, size: int) -> int:
     """Return where the damage under a bridge ends.
 
-    One before a blank covers the rest of its segment: the blank is a repair's too.
+    If a blank record follows the bridge, that is the end of the segment: the repair wrote the blank over damage too.
     """
     end = physical_offset + size
     segment = log.find(end)

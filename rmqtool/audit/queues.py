@@ -23,7 +23,7 @@ from rmqtool.formats.consume_queue import ConsumeQueueExtUnit
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.store.segments import SegmentQueue
 
-# Read a whole span of a queue if it has less than this many times the entries that are needed, or is short.
+# Entries are read with those between them if that is less than this many times their number, or few.
 _SPARSE = 4
 # Entries that are read and compared at once.
 _READ_AT_ONCE = 1 << 16
@@ -200,8 +200,9 @@ def judge_units(topic: str, due: Units, found: Units, ext: SegmentQueue | None) 
     """Compare the entries of one queue with the ones that its records are due.
 
     Another tags code is right if it is the address of an extension entry with the due one. Entries of delayed messages
-    have a delivery time instead, which depends on the delay levels of that day. The store does not keep those levels,
-    so a delivery time is right if it differs from the due one by as much as most do, and by whole seconds.
+    have a delivery time instead, which depends on the delay levels when they were written. The store does not keep
+    those levels, so a delivery time is right if it differs from the due one by as much as most do, and by whole
+    seconds.
     """
     right = found == due
     apart = np.full(len(right), Apart.WRONG, object)

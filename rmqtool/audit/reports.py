@@ -431,7 +431,7 @@ class ReportWork:
         return report
 
     def _read(self, asked: ReportRange, report: SegmentReport) -> None:
-        """Read a range and add its content to ``report``. What an ``extract`` has kept is always a whole segment."""
+        """Read a range and add its content to ``report``; with an ``extract`` it is always a whole segment."""
         segment = asked.segment
         if self.extract is not None:
             kept = iter_pieces(self.extract, segment, tag_keys=self.wanted.tag_keys)

@@ -140,7 +140,7 @@ def _compiled(outgoing: Outgoing, physical_offset: int) -> Slab | None:
 
 
 def _prefix_columns(outgoing: Outgoing, sizes: Ints, places: Ints, crcs: Ints) -> dict[str, Numbers]:
-    """Return the number fields of all prefixes by name, but for the ports, which ``_put_hosts`` sets."""
+    """Return the number fields of all prefixes by name. The hosts, with their ports, are added by ``_put_hosts``."""
     return {
         "total_size": sizes,
         "magic": outgoing.magics,

@@ -84,8 +84,8 @@ class Defaults(NamedTuple):
 
     ``members`` and ``properties`` are defaults; ``own`` names the property that a member of the line sets. A message
     loses the properties ``dropped``, or ``dropped_of_stored`` if it was stored before; whether a stored message keeps
-    those of ``by_topic`` depends on its topic. With ``keeps_keys`` it keeps its unique key. Messages that name another
-    ``topic`` are declined.
+    those of ``by_topic`` depends on its topic. With ``keeps_keys`` it keeps its unique key. If ``topic`` is given,
+    messages that name another one are declined.
     """
 
     members: Mapping[str, Any]

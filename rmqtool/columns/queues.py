@@ -63,7 +63,7 @@ def queue_runs(records: Records, properties: Properties, rules: DispatchRules) -
 
 
 class QueueEntries(NamedTuple):
-    """Entries in the order of the log; ``topic_codes`` are places in ``topics``."""
+    """Entries in the order of the log; ``topic_codes`` are indexes into ``topics``."""
 
     topics: list[str]
     topic_codes: Ints

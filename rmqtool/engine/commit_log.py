@@ -59,7 +59,7 @@ class LogDirectory(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """An offset of the log, and the store time of the last record before it."""
+    """An offset of the log, and the store time (ms) of the last record before it."""
 
     offset: int
     store_timestamp: int
@@ -158,7 +158,7 @@ class CommitLog:
         return _pages(self.wrote_offset) - _pages(self.committed_offset)
 
     def commit(self) -> None:
-        """Write the appended bytes to the file, where readers see them."""
+        """Write the appended bytes to the file, where readers see them; NoSpace means that they are dropped."""
         pending = self._pending
         if pending and self._current is not None:
             data = pending[0] if len(pending) == 1 else b"".join(pending)
@@ -175,7 +175,7 @@ class CommitLog:
             self._committed_timestamp = self.store_timestamp
 
     def write(self, data: bytes | bytearray, store_timestamp: int) -> None:
-        """Append and commit bytes that fit. Nothing may wait for ``commit``."""
+        """Append and commit bytes that fit; nothing may wait for ``commit``. After NoSpace the log is as before."""
         file = self._current
         assert file is not None, "there is room only in a segment"
         offset, base = self.wrote_offset, self._base

@@ -355,7 +355,7 @@ class Dispatcher:
         return self._dispatch_records(segment, position, end)
 
     def _least_for_bulk(self) -> int:
-        """Return the number of bytes from which columns pay.
+        """Return the number of bytes from which columns pay; with extensions they never do.
 
         The first time it includes the import of their libraries. After many bytes the import has paid off, or has been
         done.

@@ -118,7 +118,7 @@ class _Sleeper:
         # Accepts the flushed offset; None for a thread that wants the turn in any case.
         self.is_done = is_done
         self.turn = Turn.TOO_LATE
-        # The sleeper that this one wakes.
+        # The sleeper that this one wakes when it wakes; None at the end of the chain.
         self.next: _Sleeper | None = None
         self.lock = threading.Lock()
         self.lock.acquire()

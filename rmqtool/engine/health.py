@@ -26,7 +26,7 @@ class RunningFlag(IntFlag):
     DISK_FULL = 16
 
 
-# Each of the other flags refuses puts.
+# Each flag but NOT_READABLE refuses puts.
 _NO_PUTS = ~RunningFlag.NOT_READABLE
 
 
@@ -36,7 +36,7 @@ class Health:
     def __init__(self) -> None:
         self.flags = RunningFlag(0)
         self.failure: BaseException | None = None
-        # Whether something else failed after it.
+        # Whether another failure followed the one in ``failure``.
         self.has_more_failures = False
         # Whether puts are taken, and whether the dispatch continues. Precomputed because each message asks. A full disk
         # does not end the dispatch: it tries again.

@@ -25,7 +25,7 @@ from rmqtool.store.index_files import Geometry
 if TYPE_CHECKING:
     from rmqtool.columns.index_build import Keys
 
-# Entry 0 is not used: a slot of 0 is empty.
+# The number of the first entry. 0 in a slot means that the slot is empty, so entry 0 is not used.
 _FIRST = 1
 _encode_slot = layouts.INDEX_SLOT.packer.pack
 _encode_entry = layouts.INDEX_ENTRY.packer.pack
@@ -43,7 +43,8 @@ class IndexFileWriter:
         self._entries: list[bytes] = []
         self._written_count = self.next_entry
         self._written_header = header
-        # Slots that differ from those in the file; instead the whole table, once many keys have come at once.
+        # ``_slots`` has the slots that differ from those in the file. Once many keys have come at once, ``_table`` has
+        # all slots in its place.
         self._slots: dict[int, int] = {}
         self._table: bytearray | None = None
         self._is_dirty = is_new
@@ -215,7 +216,7 @@ class IndexService:
         self.geometry = geometry
         self.names: list[str] = []
         self.current: IndexFileWriter | None = None
-        # Records up to this one have all their index entries.
+        # The physical offset of the last record that has all its index entries; -1 before the first.
         self.indexed_offset = -1
         # The end time of the newest file that is full and durable.
         self.durable_timestamp = 0

@@ -57,7 +57,7 @@ _BAK = ABORT + Copy.BAK
 def mark_open(files: WritableFileSystem, version: Version) -> tuple[str, ...]:
     """Create the marker; return the files that were created. On an error nothing is left of it.
 
-    5.x writes its process id to the marker, and its previous content, which is empty, to a second file.
+    5.x writes its process id to the marker, and to a second file what the marker had before, which is nothing.
     """
     content = b"" if version is Version.V4_9 else str(os.getpid()).encode("ascii")
     made = (ABORT,) if version is Version.V4_9 or files.exists(_BAK) else (ABORT, _BAK)
@@ -427,7 +427,7 @@ def _whole_segments(
 
 
 def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[Tail, Host | None]:
-    """Return the place of the next record, and the host of the last one, None without a record.
+    """Return the end of the log with its last store time, and the host of the last record, None without a record.
 
     A blank record at the end belongs to the log. Raises Refused if there is a segment after the end.
     """

@@ -281,7 +281,7 @@ def _in_order(names: tuple[str, ...], bins: int) -> tuple[str, ...]:
 _RECORD_OVER_BODY = 64 << 10
 # Upstream ignores a smaller maxMessageSize.
 _LEAST_MAX_MESSAGE_SIZE = 10
-# Names that the kernel takes in a plain record.
+# The most names of properties that the kernel takes in a plain record.
 _MOST_NAMES = 64
 # Topics whose rules are cached. A producer of random topics must not fill the memory.
 _MOST_TOPICS_KNOWN = 1 << 16

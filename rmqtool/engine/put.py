@@ -53,7 +53,10 @@ _SECOND = 1000
 
 
 class Destination(NamedTuple):
-    """The place and properties to store a message with; ``rewritten`` if it is not where it was sent."""
+    """The place and the properties to store a message with.
+
+    ``rewritten`` if they differ from those that it was sent with.
+    """
 
     topic: str
     queue_id: int
@@ -351,7 +354,8 @@ def inner_count(properties: Mapping[str, str], sys_flag: int, *, is_batch_topic:
     return count if count is not None and count > 0 else PutStatus.MESSAGE_ILLEGAL
 
 
-# A message without these is stored as it is. WAIT, which every client sets, only decides who waits for the disk.
+# The properties that change how or where a message is stored. WAIT, which every client sets, is not one of them: it
+# only decides who waits for the disk.
 MATTERS = frozenset({DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, INNER_NUM, INNER_MULTI_DISPATCH})
 
 # System flags that need more than a plain record.
@@ -559,6 +563,6 @@ class Intake:
 
 
 def _waits(properties: Mapping[str, str]) -> bool:
-    """Return whether the producer waits until the message is on disk: yes without the property, as upstream."""
+    """Return whether the producer waits for the disk: if WAIT is ``true``, in any case, or missing, as upstream."""
     wait = properties.get(WAIT)
     return wait is None or wait == "true" or wait.lower() == "true"

@@ -491,7 +491,7 @@ class StoreReader:
         return min(max(found, low), high)
 
     def _queue_files(self, queue: ConsumeQueueFiles, max_offset: int) -> list[QueueFile]:
-        """Return the entries of a queue by file, with the time of each file's last change, which searches look at."""
+        """Return the entries of a queue by file, with the time (ms) of each file's last change, which searches use."""
         found: list[QueueFile] = []
         for segment in queue.segments:
             first = segment.base_offset // UNIT_SIZE

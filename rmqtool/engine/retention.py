@@ -115,7 +115,7 @@ def _within(value: int, bounds: tuple[int, int]) -> int:
 
 
 _HOUR_MS = 3_600_000
-# Segments removed in one run. As upstream.
+# The most segments that one run removes, as upstream.
 _MOST_AT_ONCE = 10
 # A broker looks for the first time after this many ms.
 _FIRST_RUN = 60_000

@@ -67,7 +67,7 @@ class QueueRows:
         self.is_empty = fresh
         self.store_times: dict[int, int] = {}
         self._pending: dict[bytes, Row] = {}
-        # The end of the last dispatched record, and what the row says.
+        # The end of the last dispatched record, and the value that is in the row for it.
         self._end = self._written_end = self.read_checkpoint()
         self._last_time = 0
 
@@ -127,7 +127,7 @@ class QueueRows:
         self._pending[row_key] = Row(_ENTRIES, row_key, None)
 
     def put_row(self, row: Row) -> None:
-        """Write or remove any row; it is written with ``write_pending``."""
+        """Write a row of any kind, or remove it if it has no value, with the next ``write_pending``."""
         self._pending[row.key] = row
 
     def remove_bounds(self, key: QueueKey) -> None:
@@ -137,7 +137,7 @@ class QueueRows:
             self._pending[row_key] = Row(_BOUNDS, row_key, None)
 
     def cut(self, physical_offset: int) -> None:
-        """Write the removal of entries; the log now ends at a physical offset."""
+        """Write the removals that wait; from now on the log counts as dispatched up to ``physical_offset`` at most."""
         self._end = min(self._end, physical_offset)
         self.write_pending()
 

@@ -203,7 +203,7 @@ class MessageStore:
 
     @INTERRUPTS.keep_from
     def put_made(self, queue: QueueKey, record: bytearray, waits: bool) -> PutTicket | None:
-        """Queue the record of a message of ``plain_kind`` as ``put_async`` does; None: ``put_async`` must decide."""
+        """Queue the record of a message of ``plain_kind``, as ``put_async`` does; None if that must decide instead."""
         if not self._health.is_writeable or not self._first.is_done or not self._takes_puts or self._workers:
             return None
         waiting, ticket = self._writer.waiting, PutTicket(queue, (record,), 1, self.store_host, self._now())

@@ -82,7 +82,7 @@ def _has_crc(like: Message) -> bool:
 def encode_blank(size: int) -> bytes:
     """Return the first ``BLANK_SIZE`` bytes of a blank record over the last ``size`` bytes of a segment.
 
-    The others do not matter.
+    Its other bytes may have any value.
     """
     return layouts.RECORD_START.pack(size, BLANK_MAGIC).ljust(BLANK_SIZE, b"\0")
 

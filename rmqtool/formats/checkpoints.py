@@ -31,7 +31,7 @@ from rmqtool.formats.layout import Buffer, Layout
 # A broker maps one page, and writes and syncs the whole of it.
 PAGE_SIZE = 4096
 
-# A broker's recovery begins this much before the times in the checkpoint. upstream: StoreCheckpoint.getMinTimestamp
+# A broker's recovery begins this many ms before the times in the checkpoint. upstream: StoreCheckpoint.getMinTimestamp
 SLACK_MS = 3000
 
 Page = TypeVar("Page", layouts.StoreCheckpoint, layouts.TimerCheckpoint)

@@ -40,7 +40,10 @@ EXT_ADDRESS_BASE = 1 << 63
 
 
 class SysFlag(IntFlag, boundary=KEEP):
-    """The system flag of a record. Bits 2 and 3 are the transaction type, bits 8 to 10 the codec of the body."""
+    """The system flag of a record.
+
+    Counted from 0, bits 2 and 3 are the transaction type, bits 8 to 10 the codec of the body.
+    """
 
     COMPRESSED = 0x001
     MULTI_TAGS = 0x002

@@ -264,7 +264,7 @@ def _fresh(shape: Shape, version: str) -> Any:
 
 
 def order_keys(keys: list[Any], table: Table, bins: int | None = None) -> list[Any]:
-    """Return ``keys`` in the order of upstream's map after inserting them; ``bins`` overrides the table's."""
+    """Return ``keys`` in the order of upstream's map, filled in the given order; ``bins`` overrides the table's."""
     bins = table.bins if bins is None else bins
     # A ConcurrentHashMap doubles when it is three quarters full, a HashMap (in hash_map_order) when it is fuller.
     while table.concurrent and len(keys) >= bins * 3 // 4:

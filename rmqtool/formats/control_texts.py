@@ -106,7 +106,7 @@ def _epoch_lines(file: EpochFile) -> bytes:
 
 
 class BrokerIdentity(NamedTuple):
-    """Content of ``brokerIdentity``; the temporary file also has the code of a registration in progress."""
+    """Content of ``brokerIdentity``; only the temporary file has the code of a registration in progress."""
 
     cluster_name: str
     broker_name: str

@@ -339,7 +339,7 @@ def parse_fields(layout: str, data: bytes) -> tuple[ParsedField, ...]:
 def _fields_of(
     declared: Construct[Any, Any], parsed: Mapping[str, Any], record: Container[Any], at: int
 ) -> tuple[ParsedField, ...]:
-    """Return the fields of a struct at ``at``; sizes and branches depend on ``record``, the outermost struct."""
+    """Return the fields of a struct at offset ``at``; lengths and branches depend on the values of ``record``."""
     context = {name: value for name, value in record.items() if name != "_io"}
     fields = []
     for part in declared.subcons:

@@ -152,7 +152,7 @@ def uniq_key_time(month_span: int, now: int, zone: tzinfo) -> int | None:
 
 
 def nearest_uniq_key_time(month_span: int, reference: int, zone: tzinfo) -> int | None:
-    """Return the time of a unique key in the month that brings it nearest to ``reference``, such as the born time.
+    """Return the time (ms) of a unique key in the month that brings it nearest to ``reference`` (ms).
 
     None for a time that Python's calendar does not have.
     """

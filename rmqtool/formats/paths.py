@@ -180,8 +180,8 @@ def index_name(time: int, zone: tzinfo) -> str:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Directories with segments in them, and with segments below directories of topics and queues. The commit log is not
-# among them: a setting says where it is.
+# Directories that contain segments, and directories whose segments are two levels further down, in TOPIC/QUEUE. The
+# commit log is in neither table: a setting says where it is.
 _SEGMENTS = {TIMER_LOG: FileKind.TIMER_LOG}
 _QUEUES = {
     CONSUME_QUEUE: FileKind.CONSUME_QUEUE,

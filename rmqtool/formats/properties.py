@@ -19,7 +19,7 @@ from typing import NamedTuple
 from rmqtool.formats.java import INT_MAX, decode_text, hash_map_order
 from rmqtool.formats.property_names import KEYS, PROPERTY_CRC32, TAGS, UNIQ_KEY
 
-# 0x01 ends a name and 0x02 a value, unless it is the last one: as text, and as bytes.
+# 0x01 ends a name, 0x02 ends a value; after the last value 0x02 may be missing. As text, and as bytes.
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 _NAME_VALUE = b"\x01"

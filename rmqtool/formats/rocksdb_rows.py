@@ -36,7 +36,8 @@ CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 # The first number in a key of the index is the store time rounded down to this.
 HOUR_MS = 3_600_000
 
-# Bookkeeping rows, which are among the others under a plain name.
+# The keys of bookkeeping rows, plain names among the other keys: of a data version, and those of the databases of the
+# index, of timers and of transactions.
 KV_DATA_VERSION_KEY = b"kvDataVersionKey"
 INDEX_BOOKKEEPING = (b"lastOffsetPy", b"lastStoreTimeStamp")
 TIMER_BOOKKEEPING = (b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")

@@ -123,7 +123,7 @@ def _holds_record(file: LogFile) -> bool:
     if read_first_time(file) is not None:
         return True
     with file.open() as opened:
-        # Reserved room is not read through.
+        # A file that begins with zeros has only reserved room, which is not read through.
         if not any(opened.pread(layouts.RECORD_START.size, 0)):
             return False
         return SegmentScan(opened, file.base_offset).find_start(0) is not None

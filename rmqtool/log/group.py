@@ -383,7 +383,7 @@ class _Columns:
         self._keys = Coded(codes, list(number))
 
     def _property(self, name: str) -> Coded:
-        """Return a property as a coded column; its last value is None, for messages without the property."""
+        """Return a property as a coded column. The last value, None, is for messages without the property."""
         encoded = self.properties.raw_values(name).dictionary_encode()
         texts = [decode_text(value) for value in encoded.dictionary.to_pylist()]
         return Coded(encoded.indices.fill_null(len(texts)).to_numpy(), [*texts, None])

@@ -29,7 +29,7 @@ _NEAR = 4 << 20
 _NEAR_UNITS = 4096
 # A range of at most this many entries is read at once instead of being halved again.
 _CLOSE_UNITS = 512
-# Taken as the physical offset of what is before the first entry of a queue, and of what is after the last one.
+# The physical offsets that searches assume before the first entry of a queue and after the last one.
 BEFORE, AFTER = -1, int(np.iinfo(np.int64).max)
 
 
@@ -65,7 +65,7 @@ class NamedPlaces(NamedTuple):
     """The records of a span of the log that have queue entries: their offsets and sizes, and which are wanted.
 
     ``preceding`` and ``following`` are the physical offsets in the nearest entries before and after the span,
-    ``BEFORE`` and ``AFTER`` if there are none. A record in several queues is there several times.
+    else ``BEFORE`` and ``AFTER``. A record in several queues is there several times.
     """
 
     places: Ints

@@ -315,7 +315,7 @@ def iter_answers(
     ahead: Iterator[A] | None = None,
     progress: Progress = _NO_PROGRESS,
 ) -> Iterator[A | Damage | Note]:
-    """Yield the answers to all ``ranges`` in order, and what is between files.
+    """Yield the answers to all ``ranges`` in order, and the damage and notes that are between files.
 
     ``ahead`` are answers to the ranges as planned. One that began in the wrong place is dropped, and ``read`` reads the
     range again. An answer may still be incomplete when it is yielded; its ``reached`` is read when the next one is
@@ -422,7 +422,7 @@ class Effort:
 
 
 def run_ranges(plan: Plan, ranges: list[Range], work: RangeWork, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield the result of ``work`` for each range in order, and what is between files."""
+    """Yield the result of ``work`` for each range in order, and the damage and notes that are between files."""
 
     def here(asked: Range) -> Answered:
         written: list[Buffer] = []

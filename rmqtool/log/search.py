@@ -126,7 +126,7 @@ class Texts:
     def _about(self) -> Bytes:
         """Bytes that contain all properties, and perhaps more.
 
-        Pieces of one width are copied faster, if that does not copy many more bytes.
+        Pieces of one width are copied faster, so they are taken if that is not many more bytes.
         """
         data, offsets, lengths = self.records.data, self.records.properties_offsets, self.records.properties_lengths
         width = int(lengths.max())

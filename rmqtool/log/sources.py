@@ -287,7 +287,7 @@ _QUEUE_DIRECTORY = (CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 class StoreLog(NamedTuple):
     """The log of a store: files, queues, whether a broker is writing, the broker's name, and the end of the log.
 
-    ``broker`` is None if the settings of the store do not name it.
+    Without a broker name in the settings of the store ``broker`` has the value None.
     """
 
     root: str

@@ -68,7 +68,7 @@ class IndexCheck:
         # Keys that a broker's recovery had left out.
         self.left_out = 0
         self._last_geometry = service.geometry
-        # The files before the first inconsistent one, and where each of them ends.
+        # The files before the first inconsistent one, None before they are examined; and where each of them ends.
         self._examined: list[ExaminedIndex] | None = None
         self._ends: list[Covered] = []
         self._comparison: IndexComparison | None = None

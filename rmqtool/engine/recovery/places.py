@@ -20,7 +20,7 @@ from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.listing import StoreListing
 from rmqtool.store.segments import Segment, usual_size
 
-# A directory at the root of the file system that has the moved file.
+# The directory for files that are moved out of the way, at the root of the file system that they are on.
 QUARANTINE = "quarantine"
 
 # Called with the path of a file before it is written, and the action.
@@ -99,9 +99,10 @@ def _move(files: WritableFileSystem, path: str, target: str, before_write: Befor
 
 
 def segment_size_of(segments: Sequence[Segment], configured: int | None) -> int:
-    """Return the size of the log's segments, 0 without any. A single one may be the rest of one of ``configured`` size.
+    """Return the size of the log's segments, 0 without any.
 
-    The first record of a segment tells where it belongs; a wrong name must not decide about the size.
+    A single segment may have been cut, so it counts as one of the ``configured`` size if that is larger. The first
+    record of a segment tells where it belongs; a wrong name must not decide about the size.
     """
     size = usual_size(segment._replace(base_offset=_first_base(segment)) for segment in segments)
     if len(segments) == 1 and configured is not None and configured > size:

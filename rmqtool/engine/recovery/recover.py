@@ -87,7 +87,7 @@ def heal_checkpoint(
     indexed = min(max(fields.index_msg_timestamp, 0), last)
     ends = _iter_index_ends(files)
     if fields.index_msg_timestamp > next(ends, fields.index_msg_timestamp):
-        # Its entry is not in the index any more. A clean stop leaves the end of the last full file.
+        # The entry with this time is not in the index any more. A clean stop leaves the end of the last full file.
         indexed, is_wrong = next(ends, 0), True
     if not (is_wrong or abnormal):
         return
@@ -364,7 +364,6 @@ class _Recovery:
             return None
         store = ListedStore(self.files.shown(""), self.files, listing)
         if has_rows(store, paths.ROCKSDB_STORE) and not any(listing.of_kind(FileKind.INDEX)):
-            # The index is in RocksDB.
             return None
         service = IndexService(self.files, Geometry(config.max_hash_slot_num, config.max_index_num), self.setup.clock)
         service.restore(sorted(file.what.name or "" for file in listing.of_kind(FileKind.INDEX)), None)

@@ -46,7 +46,7 @@ class RecoveryReport:
     max_offset: int = 0
     messages: int = 0
     findings: list[Finding] = field(default_factory=list)
-    # Those of them that stay: a recovery deletes no bytes that may be messages, and cannot bring lost ones back.
+    # Those that a recovery cannot repair: it deletes no bytes that may be messages, and cannot bring lost ones back.
     left: list[Finding] = field(default_factory=list)
     misfits: list[Misfit] = field(default_factory=list)
     changes: dict[str, Change] = field(default_factory=dict)
@@ -55,9 +55,10 @@ class RecoveryReport:
 
     @property
     def loses_only_the_end(self) -> bool:
-        """Whether the recovery cut off at most a torn end of the log. Queues and index are made of the log again.
+        """Whether the recovery cut off at most a torn end of the log.
 
-        An empty last segment is deleted: a process that was killed had just created it.
+        Repaired queues and index do not count, because they are made from the log. Nor does an empty last segment that
+        was deleted: a process that was killed had just created it.
         """
         if self.misfits or self.missing is not None:
             return False
