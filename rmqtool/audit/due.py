@@ -330,6 +330,7 @@ def _check_bodies(records: Records, inflating: Inflating) -> Iterator[RecordFlaw
 
 
 def _check_body(sys_flag: int, raw_body: bytes, inflating: Inflating) -> Flaw | None:
+    """Return the flaw of a compressed body: it does not begin like its codec, or with ``WHOLE`` it does not inflate."""
     # The first bytes name the codec. They prove most damage without decompression, which takes most of the time.
     codec = body_codec(sys_flag) or ""
     if raw_body and not raw_body.startswith(_HEADS.get(codec, ())):

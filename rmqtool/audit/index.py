@@ -104,7 +104,7 @@ class IndexExamination:
 
 
 class SlotPart(NamedTuple):
-    """One of ``parts`` shares of the slots of a file, about equal; ``number`` counts them from 0."""
+    """One of ``parts`` shares, of about equal size, of the slots of a file; ``number`` counts them from 0."""
 
     number: int = 0
     parts: int = 1

@@ -55,7 +55,7 @@ _ENTRIES = pa.list_(pa.struct([("key", _TEXT), ("value", _TEXT)]))
 
 
 class Refusal(NamedTuple):
-    """A row that cannot be a message, and why, as the end of a sentence about the row."""
+    """A row that cannot be a message, and why: a clause such as "it has no topic"."""
 
     row: int
     reason: str
@@ -90,6 +90,7 @@ class _Rows:
         self.names = set(batch.schema.names)
 
     def staged(self) -> pa.RecordBatch:
+        """Return the messages of the rows; raise ``_Refused`` for the first row that fails a check."""
         topic, body = self._column("topic", _TEXT), self._column("body", pa.binary())
         self._refuse(pc.equal(pc.fill_null(topic, ""), ""), "it has no topic")
         self._refuse(pc.is_null(body), "it has no body; use an empty body for a message without content")

@@ -25,7 +25,7 @@ from rmqtool.formats.layout import Buffer
 
 
 class Declined(NamedTuple):
-    """Where and why columns end before the last record that was asked for; never on clean data.
+    """Where and why columns end before the last record that was asked for. Sound records are never declined.
 
     Everything before ``file_offset`` is decoded. The caller reads on from there with the tolerant walk (``log.walk``).
     """

@@ -112,7 +112,7 @@ class CommitLog:
         # The largest end of a record in this segment: a blank record must fit after it. Without a segment no record
         # fits.
         self.last_end = -1
-        # The error of a write that found the disk full, and of which nothing is in the log.
+        # The error of the last write that found the disk full, if nothing of that write stayed in the log.
         self.taken_back: NoSpace | None = None
         self._current: WritableFile | None = None
         # The base offset of the current segment, or of the one that will be created first.
@@ -337,7 +337,7 @@ class CommitLog:
 
     def flush(self) -> Tail:
         """Force everything that is committed; return its end. ``flushed_offset`` moves only if this succeeds."""
-        # The time before the offset: ``commit`` sets them the other way round.
+        # Read the time before the offset, because ``commit`` sets them in the opposite order.
         store_timestamp = self._committed_timestamp
         reached = self.committed_offset
         for base in sorted(self._unsynced):

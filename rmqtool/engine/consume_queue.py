@@ -430,7 +430,8 @@ class ConsumeQueue:
     def take_back(self, physical_offset: int) -> None:
         """Remove the entries of messages at ``physical_offset`` and after it, from memory and from the files."""
         end = self.next_offset * UNIT_SIZE
-        # A new queue can begin at any offset: before what waits there is nothing to remove.
+        # A new queue can begin at any offset. The files have nothing before its waiting entries, so nothing before them
+        # is removed.
         begin = end - sum(map(len, self._pending)) if self._pending else 0
         last = self.read_unit(self.max_offset - 1)
         while last is not None and last.physical_offset >= physical_offset:

@@ -284,7 +284,8 @@ class Dispatcher:
     def go_beside_puts(self, without_puts: AbstractContextManager[object]) -> None:
         """Prepare for a dispatch thread beside producers: puts are excluded while a piece is computed.
 
-        Each put releases the interpreter for its write. Switching threads at every put would cost more than the piece.
+        Each put gives up Python's lock for its write. Otherwise the threads would switch at every put, which costs more
+        than the piece.
         """
         self._without_puts = self.index.without_puts = without_puts
         self._piece = _PIECE_BESIDE_PUTS
@@ -524,6 +525,7 @@ class Dispatcher:
             self.index.put(hashes, message.physical_offset, message.store_timestamp)
 
     def _put_batch_unit(self, message: Message) -> None:
+        """Add the entry of a record to its batch queue, unless the topic cannot have queues."""
         if self._is_queue_name(message.topic, message.physical_offset):
             queue = self.queues.batch_queue((message.topic, message.queue_id))
             queue.put(batch_unit(message, self._options.rules.delays))

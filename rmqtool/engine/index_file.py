@@ -121,6 +121,7 @@ class IndexFileWriter:
         return number if 0 < number < self.next_entry else 0
 
     def _set_slot(self, slot: int, number: int) -> None:
+        """Make an entry the newest one of a slot, in memory."""
         if self._table is None:
             self._slots[slot] = number
         else:
@@ -148,6 +149,7 @@ class IndexFileWriter:
         self._write_header()
 
     def _write_header(self) -> None:
+        """Write the header if it differs from that in the file."""
         if self.header != self._written_header:
             self._file.pwrite(layouts.INDEX_HEADER.encode(self.header), 0)
             self._written_header = self.header

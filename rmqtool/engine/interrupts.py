@@ -159,9 +159,9 @@ class Stop:
 
     def __init__(self) -> None:
         self.is_asked = False
-        # Whether the command waits, and is interrupted at the first Ctrl-C already.
+        # Whether the command only waits, so that the first Ctrl-C interrupts it at once.
         self.raises = False
-        # Whether the command writes, and must not be interrupted.
+        # Whether the command is writing, so that no Ctrl-C interrupts it.
         self.writes = False
 
     def __call__(self) -> bool:

@@ -171,6 +171,7 @@ def _batch_topics(setup: Setup, state: StoreState) -> frozenset[str]:
 
 
 def _dispatch_options(setup: Setup, batch_topics: frozenset[str]) -> DispatchOptions:
+    """Return the settings of the dispatch; ``Setup.bit_map`` wins over the filters of the store."""
     config = setup.config
     rules = rules_of(
         config.version.value,

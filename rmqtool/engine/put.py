@@ -146,9 +146,9 @@ def _belonging(properties: dict[str, str], sent: Destination) -> dict[str, str]:
 
 
 def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
-    """Return the time of delivery (ms) that the first such property asks for; None without one or without a number.
+    """Return the time of delivery (ms) that a message asks for by the first of ``_TIMER_WISHES`` that it has.
 
-    Sums overflow as Java's do.
+    None without one, or if that is not a number. Sums overflow as Java's do.
     """
     for name, unit, base in (
         (TIMER_DELAY_SEC, _SECOND, now),
@@ -515,7 +515,7 @@ class Intake:
             ticket.is_slab, ticket.waits = True, _waits(properties)
             return ticket
         records: list[Record] = []
-        # One value for all of them in turn: a copy for each would cost more than the rest.
+        # One message object is used for all of them in turn: a copy for each would cost more than all the rest.
         one = message.with_properties({})
         for item in iter_batch_items(message.body):
             if isinstance(item, Flaw):

@@ -55,8 +55,8 @@ _SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1
 # number of records that are many. Records dispatched together cost less each, so it may rest as long as no consumer
 # waits.
 _REST, _REST_WHEN_BUSY, _REST_UNOBSERVED, _BUSY_PASS = 0.001, 0.02, 0.2, 64
-# ``tick_soon`` dispatches after this time (ms), or this number of bytes. Of two thousand messages at once each costs
-# 0.4 us, a message by itself 30.
+# ``tick_soon`` dispatches after this time (ms), or this number of bytes. Dispatching two thousand messages together
+# takes 0.4 microseconds for each, a single one takes 30.
 _PASS_PERIOD, _PASS_SIZE = 50, 1 << 20
 
 

@@ -342,6 +342,7 @@ class _Parser:
         return self._after_comma(before) if self._text[self._at : self._at + 1] == "," else before
 
     def _after_comma(self, before: str) -> str:
+        """Go to the token after a comma; return what comes before that token, in the words of ``_Parser``."""
         self._at += 1
         before = before if before.endswith(",") else before + ","
         self._skip(before)

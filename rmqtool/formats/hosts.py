@@ -61,6 +61,7 @@ def parse_host(text: str) -> tuple[bytes, int] | None:
 
 
 def _groups(address: bytes) -> list[int]:
+    """Return the eight groups of an IPv6 address; ValueError for bytes of another length."""
     if len(address) != IPV6_LENGTH:
         raise ValueError(f"an address has {IPV4_LENGTH} or {IPV6_LENGTH} bytes, not {len(address)}")
     return [int.from_bytes(address[at : at + 2], "big") for at in range(0, IPV6_LENGTH, 2)]

@@ -126,7 +126,7 @@ class CoveredReader:
         stop = size if self.asked.stop is None else self.asked.stop
         try:
             named = read_places(self.queues, self.selection, base + self.asked.start, base + stop)
-        except ReadFailed:  # the queues are only a help
+        except ReadFailed:  # then the range is read through, without queues
             named = None
         if named is None:
             reader = RangeReader(self.asked, self.selection, checksums=self.checksums)

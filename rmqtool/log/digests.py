@@ -138,6 +138,7 @@ def digest_records(records: Records, sense: Sense) -> Digests:
 
 
 def _of_bytes(records: Records) -> Iterator[bytes]:
+    """Return the digest of all bytes of each record."""
     data = records.data.data
     begins, sizes = records.file_offsets.tolist(), records.column("total_size").tolist()
     return (_digest(data[at : at + size]) for at, size in zip(begins, sizes, strict=True))
@@ -257,6 +258,7 @@ def items_of(digests: Digests) -> Items:
 
 
 def join_items(parts: Iterable[Items]) -> Items:
+    """Return the items of all parts, in order."""
     kept = [part for part in parts if len(part)]
     if not kept:
         words, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int64)

@@ -231,7 +231,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # added: so the order of the values matters.
 _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
-# Combinations are numbered without looking whether they occur, as long as they are at most this many per message.
+# Up to this many possible combinations per message, each gets a number, whether it occurs or not. If there are more,
+# the combinations that occur are found first.
 _FEW = 4
 
 

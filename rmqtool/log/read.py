@@ -109,7 +109,7 @@ _FEW = 16
 _GROWTH = 4
 # Rows per batch. Columns derived from them are several times larger than the rows.
 MOST_ROWS = 8192
-# A rest of at most this many bytes is read with the window before it.
+# If at most this many bytes of a file are left after a window, they are read together with it.
 _REST = 1 << 20
 _BUFFERS = Buffers(WINDOW + _REST)
 

@@ -56,7 +56,7 @@ class Selection(Wanted):
 
     @property
     def names_queues(self) -> bool:
-        """Whether only messages of certain queues are wanted."""
+        """Whether only messages of certain topics are wanted, or of certain queues from an offset on."""
         return bool(self.topics.patterns) or self.least_offsets is not None
 
     def scope(self) -> Selection:
@@ -156,6 +156,7 @@ class Selection(Wanted):
         return least is None or queue_offset >= least
 
     def _with_tags(self, records: Records) -> Mask:
+        """Return which messages have a wanted tag: with the kernel by the decoded tags alone, else by columns."""
         assert self.tags is not None
         if kernel.NATIVE is None:
             return match_tags(self.tags, _Columns(records))
@@ -167,6 +168,7 @@ class Selection(Wanted):
         return match_columns(self.where, _Columns(records))
 
     def _with_key(self, records: Records) -> Mask:
+        """Return which messages have the key, as their unique key or among their keys."""
         assert self.key is not None
         wanted = np.zeros(len(records), np.bool_)
         # Few messages have the text in their properties; only those are decoded.
@@ -176,6 +178,7 @@ class Selection(Wanted):
         return wanted
 
     def _with_body(self, records: Records) -> Mask:
+        """Return which messages have a body, as consumers get it, that the search finds."""
         assert self.body is not None
         found: list[bool] = []
         for part in iter_parts(records, DEFAULT_BOUNDS, inflate=True):

@@ -165,7 +165,7 @@ class SourceQueues:
             return None
         try:
             return read_unit_places(files, claims)
-        except ReadFailed:  # the queues are only a help
+        except ReadFailed:  # then the numbers are judged without entries
             return None
 
     def see(self, queue: Queue, claims: Ints, numbers: Ints) -> None:
@@ -204,9 +204,9 @@ def _chain(claims: Ints, due: int | None, named: Ints | None, places: Ints) -> M
     """Return which numbers are trusted: the longest rising sequence of possible numbers.
 
     A number is possible from ``due`` on (0 without it) and below 2**40. An entry in the source confirms the number of
-    the record that it points to. If entries confirm at least half of the numbers, another number is possible only if
-    it has no entry and fits between the confirmed ones around it. Otherwise it may be at most ``WIDEST_GAP`` after
-    ``due``.
+    the record that it points to. If entries confirm at least half of the numbers, another number is possible only if it
+    has no entry and fits between the confirmed ones around it. If they confirm fewer, a possible number is at most
+    ``WIDEST_GAP`` after ``due``.
     """
     possible = (claims >= (0 if due is None else due)) & (claims < 1 << 40)
     confirmed = np.zeros(len(claims), np.bool_)
@@ -279,7 +279,7 @@ _OF_CLIENTS = (*WAITING, CHECK_MAX_TIME_TOPIC)
 class Redaction:
     """The parts that every message loses, and the new store host.
 
-    A broker's own records keep everything but the host, because it could not go on without them.
+    A broker's own records lose nothing and only get the host: the broker could not go on without them.
     """
 
     body: bool = False

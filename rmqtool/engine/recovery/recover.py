@@ -227,7 +227,7 @@ class _Recovery:
     def _restore_files(self, listing: StoreListing) -> tuple[StoreListing, int]:
         """Repair names and sizes of the files of log and queues.
 
-        Return the listing of files then, and the size of a segment.
+        Return the listing of the files after that, and the size of a segment.
 
         The size of the log's segments, and of the files of each kind of queue, is the one that most of them have, or
         else that of the settings. For 4.9 empty directories among the segments are removed. Each repair is a finding of
