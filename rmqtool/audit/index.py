@@ -326,7 +326,7 @@ class ExaminedIndex(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file has no entry yet. A new header counts 1: entry 0 is not used."""
+        """Whether the file has no entry yet. Its header then counts 0 or 1, because entry 0 is not used."""
         return self.part.header.index_count <= 1 and not self.written
 
 

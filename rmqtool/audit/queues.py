@@ -29,7 +29,7 @@ _SPARSE = 4
 _READ_AT_ONCE = 1 << 16
 # Records named for one run of entries that differ in the same way; the rest is counted.
 NAMED = 4096
-# Milliseconds. Delays of upstream's levels are whole seconds.
+# A second in ms. The delays of upstream's levels are whole seconds.
 _SECOND = 1000
 # The size of an extension entry is a signed short.
 _LARGEST_EXT_UNIT = 1 << 15

@@ -176,8 +176,8 @@ class Properties:
         if not len(self.rows):
             return False
         most = int(np.bincount(self.rows).max())
-        # Equal for equal names, and rarely for others. Pairs of one record are neighbours: compare those up to ``most``
-        # places apart.
+        # This number is equal for equal names, and rarely for different ones. Pairs of one record are neighbours:
+        # compare those up to ``most`` places apart.
         alike = self._name_heads ^ self.name_lengths.view(np.uint64)
         return most > _MOST_COMPARED or any(
             bool(((alike[apart:] == alike[:-apart]) & (self.rows[apart:] == self.rows[:-apart])).any())

@@ -42,7 +42,7 @@ _PHYSICAL_OFFSET = layouts.LONG
 _START_DTYPE = np.dtype(_START.dtype())
 _PLACE_DTYPE = np.dtype(_PHYSICAL_OFFSET.dtype())[0]
 _MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
-# The hot comparison swaps no bytes: these are the magics in the byte order of the file.
+# The magics in the byte order of the file: comparing them is the inner loop, and swapping bytes there would cost time.
 _NATIVE_START = _START_DTYPE.newbyteorder("=")
 _NATIVE_V1, _NATIVE_V2 = (np.frombuffer(_START.packer.pack(0, magic), _NATIVE_START)["magic"][0] for magic in _MAGICS)
 # The two magics differ in their last byte only.

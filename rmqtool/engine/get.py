@@ -358,6 +358,7 @@ def get_messages(
     """Fill ``result`` with up to ``most`` messages, and set its status and its next offset.
 
     ``units`` gives the entries from ``result.next_begin_offset`` on, or None, which leaves ``result`` unchanged.
+    Without a ``message_filter`` every message counts.
     """
     log = window.log
     begin = result.next_begin_offset

@@ -57,7 +57,7 @@ _BAK = ABORT + Copy.BAK
 def mark_open(files: WritableFileSystem, version: Version) -> tuple[str, ...]:
     """Create the marker; return the files that were created. On an error nothing is left of it.
 
-    5.x writes its process id to the marker, and to a second file what the marker had before, which is nothing.
+    5.x writes its process id to the marker. It keeps the marker's previous content in a second file, which is empty.
     """
     content = b"" if version is Version.V4_9 else str(os.getpid()).encode("ascii")
     made = (ABORT,) if version is Version.V4_9 or files.exists(_BAK) else (ABORT, _BAK)

@@ -222,7 +222,7 @@ class PutTicket:
 
     @property
     def queue_id(self) -> int:
-        """The queue that the message was stored in, of ``topic``."""
+        """The id of the queue of ``topic`` in which the message was stored."""
         return self.queue[1]
 
     @property

@@ -117,7 +117,7 @@ def _within(value: int, bounds: tuple[int, int]) -> int:
 _HOUR_MS = 3_600_000
 # The most segments that one run removes, as upstream.
 _MOST_AT_ONCE = 10
-# A broker looks for the first time after this many ms.
+# A broker looks for expired files for the first time this many ms after its start.
 _FIRST_RUN = 60_000
 # Runs for which an administrator's request is valid. As upstream.
 _MANUAL_RUNS = 20

@@ -203,7 +203,7 @@ class RowFiles:
         self._key = key
 
     def write(self, position: int, data: bytes) -> None:
-        """Add entries; ``position`` counts as in files."""
+        """Add entries; ``position`` is in bytes, as if the queue were in files."""
         self._rows.put_entries(self._key, position // UNIT_SIZE, data)
 
     def read(self, position: int, length: int) -> bytes:

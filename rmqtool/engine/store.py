@@ -51,9 +51,9 @@ _MOST_BEHIND = 64 << 20
 _LONGEST_BUSY = 10_000_000
 # Seconds between two rounds of upkeep.
 _SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1
-# Seconds that the dispatcher rests after few and after many records with listeners, and after many without; and the
-# number of records that are many. Records dispatched together cost less each, so it may rest as long as no consumer
-# waits.
+# How many seconds the dispatcher rests. With listeners: after few records, and after many. Without: the second after
+# few, the third after many. The last number is how many are many. Records dispatched together cost less each, so it may
+# rest as long as no consumer waits.
 _REST, _REST_WHEN_BUSY, _REST_UNOBSERVED, _BUSY_PASS = 0.001, 0.02, 0.2, 64
 # ``tick_soon`` dispatches after this time (ms), or this number of bytes. Dispatching two thousand messages together
 # takes 0.4 microseconds for each, a single one takes 30.

@@ -365,7 +365,7 @@ class _Columns:
         return self._properties
 
     def column(self, name: str) -> Coded:
-        """Return a dimension as one code for each of ``rows``."""
+        """Return a dimension as a coded column: a code for each of ``rows``, or for each record without those."""
         if name == "key":
             assert self._keys is not None
             return self._keys

@@ -34,7 +34,7 @@ from rmqtool.formats.topics import (
 
 # Topics whose messages wait for another topic.
 WAITING = (SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC, ROCKSDB_HALF_TOPIC)
-# Topics with records about waiting messages, by their queue offsets. They go where those messages go.
+# Topics whose records name waiting messages by their queue offsets. A copy with such messages takes these records too.
 ABOUT_WAITING = (OP_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC)
 
 # The properties with the topic that a message waits for, is retried for, or died in.

@@ -239,7 +239,8 @@ class SegmentWalk:
             if len(piece) < _START_SIZE:
                 return None
             at += len(piece) - _START_SIZE + 1
-            # A hole can be as large as a disk: continue at the next data; a size of zeros may come before it.
+            # Continue at the next data, because a hole can be as large as a disk. A magic is after a size, whose zeros
+            # may be the end of the hole.
             if piece == _ZEROS:
                 data = next(iter(self.file.iter_data(at, end)), None)
                 if data is None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rmqtool.store.segments import SegmentQueue
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
-# A size in bytes that no record can have: it ends before the hosts. So readers skip an entry of this size.
+# Readers skip an entry of this size in bytes: a record of that size would end before its hosts.
 _TOO_SHORT = 48
 # Entries that are read at once.
 _CHUNK = 4096
