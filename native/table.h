@@ -102,8 +102,8 @@ static size_t decode_rows(Table t, const int64_t *offsets, size_t count, const u
     return n;
 }
 
-/* Return how many of the records at ``offsets``, up to the first that is not, are whole, name their place and have a
- * time: messages by everything but their checksums. */
+/* Return how many of the records at ``offsets``, up to the first that is not, are whole, name their place, have a time
+ * and are not rolled back: messages by everything but their checksums. A repair's placeholders are rolled back. */
 static size_t sound_rows(const int64_t *offsets, size_t count, const uint8_t *data, int64_t end, int64_t base) {
     enum { AHEAD = 12, CACHE_LINE = 64 };
     size_t n = 0;
@@ -112,6 +112,7 @@ static size_t sound_rows(const int64_t *offsets, size_t count, const uint8_t *da
         const uint8_t *p = data + offsets[n];
         uint64_t place = be64(p + FIELD(PHYSICAL_OFFSET));
         if (place != (uint64_t)base + (uint64_t)offsets[n] || long_at(p + r.born_growth + FIELD(STORE_TIMESTAMP)) <= 0) break;
+        if ((r.sys_flag & TRANSACTION_MASK) == TRANSACTION_ROLLBACK) break;
         /* An address ahead is only a guess of the next lengths' place: a wrong one is ignored, not read. */
         uintptr_t ahead = (uintptr_t)p + (uintptr_t)AHEAD * r.size;
         for (int line = 0; line < 2; line++) __builtin_prefetch((const void *)(ahead + (uintptr_t)line * CACHE_LINE));

@@ -89,8 +89,8 @@ def walked(data: memoryview | Bytes, at: int) -> tuple[Ints, int] | None:
 def sound(data: Buffer, file_offsets: Ints, first_physical_offset: int) -> int:
     """Return how many records come before the first that is not sound; 0 without the kernel.
 
-    A sound record is a whole message, is at the offset that it names, and has a store time; checksums are not computed.
-    ``first_physical_offset`` is that of byte 0 of ``data``.
+    A sound record is a whole message, is at the offset that it names, has a store time, and is not rolled back, as the
+    placeholders of a repair are. Checksums are not computed. ``first_physical_offset`` is that of byte 0 of ``data``.
     """
     native = kernel.NATIVE
     return 0 if native is None else native.sound(data, file_offsets, first_physical_offset)

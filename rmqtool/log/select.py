@@ -94,8 +94,8 @@ class Selection(Wanted):
 
     @property
     def wants_all(self) -> bool:
-        """Whether nothing is asked of a message, so that every one is wanted."""
-        return not self._questions
+        """Whether nothing is asked of a message, so that every one is wanted; a placeholder of a repair is none."""
+        return all(question is _are_messages for question in self._questions)
 
     @cached_property
     def _questions(self) -> list[Callable[[Records], Mask]]:

@@ -22,7 +22,7 @@ from rmqtool.columns import compiled
 from rmqtool.engine.get import find_span
 from rmqtool.formats import layouts
 from rmqtool.formats.batches import iter_batch_items
-from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.codes import SysFlag, TransactionType, transaction_type
 from rmqtool.formats.commit_log import FIELDS, Message, check_record
 from rmqtool.formats.commit_log import decode_record_in_python as decode_record
 from rmqtool.formats.dispatch import DispatchRules, has_queue_unit, iter_index_texts, queue_entries, tags_code
@@ -431,8 +431,9 @@ class Comparison:
 
 
 def is_sound(message: Message, physical_offset: int) -> bool:
-    """Whether a message is right but for its checksums."""
-    return message.physical_offset == physical_offset and message.store_timestamp > 0
+    """Whether a message is right but for its checksums, and not rolled back, as the placeholders of repairs are."""
+    is_rolled_back = transaction_type(message.sys_flag) is TransactionType.ROLLBACK
+    return message.physical_offset == physical_offset and message.store_timestamp > 0 and not is_rolled_back
 
 
 def wrong_bits(message: Message, data: bytes, at: int, base: int) -> int:

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from rmqtool import kernel
+from rmqtool.formats.bridges import encode_bridge
+from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.log import ranges as chain
 from rmqtool.log import ranges as plan
 from rmqtool.log import read, stream
@@ -18,6 +21,7 @@ from rmqtool.log.read import Damage, Note, Part
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import logs_of
 from rmqtool.store.open import open_store
+from tests.support.builders import record
 from tests.support.kernel_twins import damage
 from tests.support.seeded_stores import make_segment
 from tests.support.stores import every_store, truth
@@ -127,6 +131,26 @@ def counted(root: Path) -> tuple[int, list[tuple[str, int, int]]]:
         elif isinstance(event, Damage):
             damages.append(event)
     return messages, sorted((one.code, one.file_offset, one.length) for one in damages)
+
+
+@pytest.mark.skipif(kernel.NATIVE is None, reason="only the kernel skims")
+def test_a_count_skims_up_to_the_first_placeholder_and_leaves_it_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without a selection every message is wanted, so columns are made only where a placeholder may be."""
+    monkeypatch.setattr(read, "_FEW", 2)
+    monkeypatch.setattr(read, "_SKIMMED", 4096)
+    body = b"a body as long as the name of the placeholders' topic"
+    size = len(record(body))
+    like = decode_record(record(body), 0)
+    assert isinstance(like, Message)
+    parts = [record(body, physical_offset=number * size) for number in range(100)]
+    parts[60] = encode_bridge(60 * size, size, like)
+    root = write_log(tmp_path, (0, b"".join(parts)))
+    (log,) = plan_of(root).wanted
+    reader = read.RangeReader(read.Range(log), EVERYTHING, checksums=False, skims=True)
+    in_columns = sum(len(part.records) for part in reader.parts() if isinstance(part, Part))
+    assert 40 < reader.skimmed <= 60
+    assert reader.skimmed + in_columns == 99
+    assert counted(root) == (99, [])
 
 
 @pytest.mark.parametrize("seed", range(40))
