@@ -94,7 +94,7 @@ class Selection(Wanted):
 
     @property
     def wants_all(self) -> bool:
-        """Whether nothing is asked of a message, so that every one is wanted; a placeholder of a repair is none."""
+        """Whether nothing is asked of a message, so that all are wanted; placeholders of a repair are not messages."""
         return all(question is _are_messages for question in self._questions)
 
     @cached_property
