@@ -68,15 +68,17 @@ class _Refused(Exception):
         self.refusal = refusal
 
 
-def stage_messages(batch: pa.RecordBatch) -> pa.RecordBatch | Refusal:
+def stage_messages(batch: pa.RecordBatch, topic: str | None = None) -> pa.RecordBatch | Refusal:
     """Return a row for each message: topic, body, property block (``text``), queue id, hash, flag and born time (ms).
+
+    With ``topic`` all messages get this one.
 
     The queue id can be ``NO_QUEUE``. The hash is that of the sharding key, null without one. ``born`` is null where the
     row has no born time. If a row cannot be a message, only the first such row of the first failed check is returned,
     as a refusal.
     """
     try:
-        return _Rows(batch).staged()
+        return _Rows(batch, topic).staged()
     except _Refused as refused:
         return refused.refusal
 
@@ -84,14 +86,16 @@ def stage_messages(batch: pa.RecordBatch) -> pa.RecordBatch | Refusal:
 class _Rows:
     """The rows of one batch on their way to messages; a column that the batch lacks is null in all rows."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, topic: str | None) -> None:
         self.batch = batch
+        self.topic = topic
         self.count = batch.num_rows
         self.names = set(batch.schema.names)
 
     def staged(self) -> pa.RecordBatch:
         """Return the messages of the rows; raise ``_Refused`` for the first row that fails a check."""
-        topic, body = self._column("topic", _TEXT), self._column("body", pa.binary())
+        topic = self._column("topic", _TEXT) if self.topic is None else pa.repeat(self.topic, self.count)
+        body = self._column("body", pa.binary())
         self._refuse(pc.equal(pc.fill_null(topic, ""), ""), "it has no topic")
         self._refuse(pc.is_null(body), "it has no body; use an empty body for a message without content")
         return pa.RecordBatch.from_pydict(

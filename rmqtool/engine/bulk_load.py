@@ -3,13 +3,18 @@
 The messages are put into a clone beside the store, with the broker's lock held; if there is no store yet, into an empty
 one. It replaces the store when it is complete and durable. So no reader ever sees the store with some of the messages.
 Upstream has nothing like it.
+
+A streaming query asks again for a batch if it was stopped before it noted that the batch is stored. So the store has a
+file that names the last batch of each query. It changes together with the messages, and a batch that it names is not
+stored again.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.config import StoreConfig, Version
@@ -19,7 +24,9 @@ from rmqtool.engine.message import PutStatus
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.put_columns import MessageColumns
 from rmqtool.engine.store import MessageStore
-from rmqtool.errors import Refused, StoreError, WriteFailed
+from rmqtool.errors import FileMissing, Refused, StoreError, WriteFailed
+from rmqtool.files.filesystem import ReadableFileSystem, WritableFileSystem
+from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.files.publish import (
     NEW,
@@ -34,7 +41,7 @@ from rmqtool.files.publish import (
 from rmqtool.formats.topics import check_topic_name, is_allowed_to_send
 from rmqtool.store.config_files import add_topics, queue_counts
 from rmqtool.store.listing import beneath
-from rmqtool.store.open import Store, open_store
+from rmqtool.store.open import SINK_BATCHES, Store, open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -168,26 +175,87 @@ class StagingWriter:
         return StagedFile(self.path, self.queues) if self._writer is not None else None
 
 
-def import_staged(staging: JobDirectory, files: Sequence[StagedFile]) -> int:
+class StreamBatch(NamedTuple):
+    """A batch of a streaming query. The numbers of a query's batches rise."""
+
+    query: str
+    number: int
+
+
+class _IsStored(Exception):
+    """Ends an import whose batch the store already has."""
+
+
+def import_staged(staging: JobDirectory, files: Sequence[StagedFile], batch: StreamBatch | None = None) -> int:
     """Put the staged messages into the store, file by file; return the number of messages.
 
-    The files are removed, also after an error.
+    A ``batch`` that the store has is not stored again: then the result is 0. The staged files are removed, also after
+    an error.
     """
     try:
-        if not files:
+        if not files or _has_batch_at(staging.beside, batch):
             return 0
         named: dict[str, int] = {}
         for file in files:
             for topic, queue in file.queues.items():
                 named[topic] = max(queue, named.get(topic, -1))
         wanted = {topic: max(most + 1, _DEFAULT_QUEUES) for topic, most in named.items()}
-        with replaced_store(staging.beside, wanted) as store:
+        with suppress(_IsStored), replaced_store(staging.beside, wanted) as store:
+            if batch is not None:
+                # Only with the lock held can no other process store it.
+                _note_batch(store.setup.files, batch, SystemClock().now())
             importing = _Import(store, named)
             for file in files:
                 importing.take(file.path)
             return importing.count
+        return 0
     finally:
         staging.remove()
+
+
+def _has_batch_at(root: str, batch: StreamBatch | None) -> bool:
+    """Return whether the store has a batch. If it has, its broker may run already: nothing is written then."""
+    if batch is None or is_new(root):
+        return False
+    # Another job may be replacing the store now; the file is read again when it has finished.
+    with suppress(FileMissing), PosixReadableFileSystem(root) as files:
+        return _has_batch(_read_batches(files), batch)
+    return False
+
+
+def _has_batch(batches: Mapping[str, Any], batch: StreamBatch) -> bool:
+    last = batches.get(batch.query)
+    return last is not None and batch.number <= last["batch"]
+
+
+def _read_batches(files: ReadableFileSystem) -> dict[str, Any]:
+    """Return the last batch of each query; raise StoreError for a file that does not tell."""
+    if not files.exists(SINK_BATCHES):
+        return {}
+    with files.open_read(SINK_BATCHES) as file:
+        data = file.pread_exactly(file.size(), 0)
+    try:
+        queries = json.loads(data)["queries"]
+        return {str(query): {**last, "batch": int(last["batch"])} for query, last in queries.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{SINK_BATCHES} does not tell which batches of streaming queries the store has; nothing was stored",
+            file=files.shown(SINK_BATCHES),
+            hint="restore it from a backup; without it a batch that runs again is stored twice",
+        ) from error
+
+
+def _note_batch(files: WritableFileSystem, batch: StreamBatch, now: int) -> None:
+    """Note that the store has a batch; raise _IsStored if that was noted before."""
+    queries = _read_batches(files)
+    if _has_batch(queries, batch):
+        raise _IsStored
+    queries[batch.query] = {"batch": batch.number, "storedAt": now}
+    aside = f"{SINK_BATCHES}.tmp"
+    with files.create(aside) as file:
+        file.pwrite(json.dumps({"version": 1, "queries": queries}, indent=1).encode(), 0)
+        file.fsync()
+    files.rename(aside, SINK_BATCHES)
 
 
 class _Import:

@@ -18,7 +18,7 @@ from rmqtool.findings.finding import counted
 from rmqtool.formats import paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.store.listing import Stranger
-from rmqtool.store.open import BROKER_CONF, Store
+from rmqtool.store.open import BROKER_CONF, SINK_BATCHES, Store
 from rmqtool.store.segments import usual_size
 
 _IGNORED = "brokers ignore it"
@@ -44,7 +44,7 @@ def iter_strangers(store: Store) -> Iterator[Finding]:
     sizes = _file_sizes(store)
     told = set()
     for stranger in store.listing.strangers:
-        if stranger.path != BROKER_CONF:
+        if stranger.path not in (BROKER_CONF, SINK_BATCHES):
             told.add(stranger.path)
             yield _judge(store, stranger, sizes.get(split(stranger.path)[0]))
     for directory in sorted({*sizes, paths.INDEX}):

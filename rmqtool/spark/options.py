@@ -1,4 +1,4 @@
-"""The options of the data source: texts in, a checked choice out. Nothing here needs pyspark.
+"""The options of the data source: texts in, a checked choice or a target out. Nothing here needs pyspark.
 
 Names that readers know from Spark's source for Kafka are taken where they mean the same here.
 ``subscribe`` names topics, ``subscribePattern`` is a regular expression. ``startingOffsets`` and ``endingOffsets`` are
@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from glob import escape, glob, has_magic
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmqtool.client.address import parse_cluster
 from rmqtool.client.offset_ranges import ClusterPlace
+from rmqtool.config import Version
 from rmqtool.errors import UsageError
 from rmqtool.exports.choice import (
     DEFAULT,
@@ -37,6 +38,7 @@ from rmqtool.exports.choice import (
     store_path,
 )
 from rmqtool.filters.wanted import parse_expression, want
+from rmqtool.formats.topics import check_topic_name
 from rmqtool.store.open import is_far
 
 NAMES = (
@@ -82,6 +84,8 @@ _OF_FILES = ("path", "paths", "splitSize", "maxBytesPerTrigger", "safetyLag")
 _OF_CLUSTERS = ("credentials", "tls", "maxOffsetsPerTrigger")
 # Options that Spark adds to those of the user.
 _OF_SPARK = ("paths",)
+# Options that Spark adds to those of a streaming sink.
+_OF_SINKS = ("checkpointlocation", "queryname")
 # Options that CREATE TABLE adds.
 _OF_TABLES = ("owner", "location", "provider", "external", "is_managed_location")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -215,13 +219,25 @@ def _following(given: Mapping[str, str]) -> Following:
     )
 
 
-def parse_target(options: Mapping[str, str]) -> str:
-    """Return the store that ``df.write`` names; raise UsageError for any other option."""
+class Target(NamedTuple):
+    """The store that rows are written into. All rows go to ``topic``, or each to the topic that it names."""
+
+    root: str
+    topic: str | None = None
+
+
+def parse_target(options: Mapping[str, str], *, of_stream: bool = False) -> Target:
+    """Return what the options of writing name; raise UsageError for any other option."""
+    given = {name.lower(): text for name, text in options.items()}
     for name in options:
-        if name.lower() != "path":
+        if name.lower() not in ("path", "topic", *(_OF_SINKS if of_stream else ())):
             raise UsageError(f"there is no option {name!r} for writing", hint="name the store: save(path)")
+    topic = given.get("topic")
+    refusal = None if topic is None else check_topic_name(topic, Version.V5_3.value)
+    if refusal is not None:
+        raise UsageError(refusal, hint='option("topic", "Orders")')
     (path,) = _paths(options)
-    return os.path.abspath(local_path(path))
+    return Target(os.path.abspath(local_path(path)), topic)
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:

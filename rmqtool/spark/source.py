@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 from rmqtool.errors import RmqtoolError
 
@@ -69,6 +75,13 @@ class RocketMQSource(DataSource):
         with in_plain_words():
             return RocketMQWriter(self.options, schema, overwrite=overwrite)
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """Return a writer that puts the batches of a stream into a store."""
+        from rmqtool.spark.writer import RocketMQStreamWriter
+
+        with in_plain_words():
+            return RocketMQStreamWriter(self.options, schema, overwrite=overwrite)
+
 
 class PushingSource(RocketMQSource):
     """The source whose readers take filters. Spark refuses it while the session does not allow push-down."""
@@ -93,4 +106,6 @@ def in_plain_words() -> Iterator[None]:
     except RmqtoolError as error:
         place = "" if error.file is None or error.file in error.message else f" [{error.file}]"
         way_out = f" ({error.hint})" if error.hint else ""
-        raise type(error)(f"{error.message}{place}{way_out}") from None
+        error.message = f"{error.message}{place}{way_out}"
+        error.args, error.file, error.hint = (error.message,), None, None
+        raise

@@ -30,6 +30,8 @@ from rmqtool.store.listing import StoreListing, beneath, list_one_file, list_sto
 from rmqtool.store.segments import SegmentQueue
 
 BROKER_CONF = "broker.conf"
+# rmqtool's own file in a store: the batches of streaming queries that it has. Brokers ignore it.
+SINK_BATCHES = "sink-batches.json"
 CONF_ENDINGS = (".conf", ".properties")
 # rmqtool's own key in broker.conf: the version a store is made for, while no file shows it. Brokers ignore it.
 AS_VERSION = "rmqtool.as"

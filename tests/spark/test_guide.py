@@ -59,7 +59,7 @@ def test_commands_of_the_guide(spark: Any, store: Unpacker, tmp_path: Path, caps
     ]
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_programs_of_the_guide(
     spark: Any, store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
 ) -> None:
@@ -69,12 +69,13 @@ def test_programs_of_the_guide(
     for text in texts[:count]:
         exec(compile(text, "docs/spark.md", "exec"), names)
     shown = capsys.readouterr().out
-    assert len(texts) == 4
+    assert len(texts) == 5
     assert "T_normal|  140|" in shown
     assert "|queue_id|last|" in shown
     if count == len(texts):
         assert spark.read.parquet(str(tmp_path / "stream")).count() == 418
         assert spark.read.format("rocketmq").load(str(tmp_path / "orders")).count() == 6
+        assert spark.read.format("rocketmq").option("topic", "Orders").load(str(tmp_path / "copied")).count() == 140
     assert names["orders"].count() == names["orders"].filter("startswith(topic, 'T_')").count() > 200
 
 
@@ -84,7 +85,7 @@ def test_recipes_give_what_the_guide_shows(
     """Each block is followed by what it prints. RMQTOOL_UPDATE_GOLDEN=1 writes that anew."""
     roots = {"/stores/broker-a": store("54-broker"), "/stores/broker-b": store("53-broker"), "/lake": tmp_path}
     names: dict[str, Any] = {"spark": spark}
-    written = next(text for text in blocks("python", roots["/stores/broker-a"], tmp_path) if ".save(" in text)
+    written = next(text for text in blocks("python", roots["/stores/broker-a"], tmp_path) if "/orders" in text)
     exec(compile(written, "docs/spark.md", "exec"), names)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     capsys.readouterr()

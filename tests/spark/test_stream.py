@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,7 +14,11 @@ from typing import Any
 
 import pytest
 
+import rmqtool
+from rmqtool.cli import main
 from tests.support.growing_store import GrowingStore
+from tests.support.scripted_cluster import played
+from tests.support.stores import unpack
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
 
@@ -98,6 +104,25 @@ def test_killed_worker(spark: Any, tmp_path: Path) -> None:
     assert lake.store.end > lake.store.segment_size
 
 
+def test_batch_that_spark_runs_again_is_stored_once(spark: Any, tmp_path: Path) -> None:
+    """The query was stopped after the store had the last batch, and before its checkpoint had noted that."""
+    store, to, checkpoint = GrowingStore(tmp_path / "broker-a" / "store"), tmp_path / "copied", tmp_path / "checkpoint"
+
+    def copy() -> list[str]:
+        messages = spark.readStream.format("rocketmq").option("columns", "body,msg_id").load(str(store.root))
+        sink = messages.writeStream.format("rocketmq").option("path", str(to)).option("topic", "Copied")
+        sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+        return sorted(one["uniqKey"] for one in rmqtool.scan(str(to), topics="Copied"))
+
+    store.append(30)
+    assert copy() == wanted(30)
+    for path in (checkpoint / "commits").iterdir():
+        path.unlink()
+    store.append(10)
+    assert copy() == wanted(40)
+    assert main(["check", str(to), "--quiet"]) == 0
+
+
 @pytest.mark.slow
 def test_retention_is_told_in_a_sentence(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path)
@@ -133,7 +158,32 @@ def test_killed_driver_while_a_writer_appends(spark: Any, tmp_path: Path) -> Non
     assert written > 1000
 
 
-def _follow_and_kill(store: str, to: str, checkpoint: str) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_ten_killed_drivers_copy_each_message_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the queues of a cluster, each from its own offset, four messages at a time, into a store."""
+    root, to, checkpoint = unpack("53-broker", tmp_path), tmp_path / "copied", str(tmp_path / "checkpoint")
+    starts = {"T_normal": {"0": 3, "1": 2}, "T_fifo": {"broker-a/0": 1}}
+    monkeypatch.setenv("STARTS", json.dumps(starts))
+    first = {("T_normal", 0): 3, ("T_normal", 1): 2, ("T_fifo", 0): 1}
+    expected = sorted(
+        (one["uniqKey"], one["body"])
+        for one in rmqtool.scan(str(root), topics=["T_normal", "T_fifo"])
+        if one["queueOffset"] >= first.get((one["topic"], one["queueId"]), 0)
+    )
+    drawn = random.Random(5)
+    with played(root) as address:
+        for _ in range(10):
+            _follow_and_kill(address, str(to), checkpoint, batches=2, delay=drawn.random())
+        words = [sys.executable, "-m", "tests.spark.tail", address, str(to), checkpoint, "now"]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, timeout=3 * _PATIENCE)
+    assert sorted((one["uniqKey"], one["body"]) for one in rmqtool.scan(str(to), topics="Copied")) == expected
+    assert len(expected) > 100
+    assert _count(Path(checkpoint) / "commits") > 25
+    assert main(["check", str(to), "--quiet"]) == 0
+
+
+def _follow_and_kill(store: str, to: str, checkpoint: str, batches: int = 3, delay: float = 0) -> None:
     """Kill the query some batches after it has begun."""
     words = [sys.executable, "-m", "tests.spark.tail", store, to, checkpoint]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0)
@@ -142,9 +192,10 @@ def _follow_and_kill(store: str, to: str, checkpoint: str) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         begin, deadline = _count(commits), time.monotonic() + _PATIENCE
-        while _count(commits) < begin + 3 and time.monotonic() < deadline:
+        while _count(commits) < begin + batches and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert _count(commits) >= begin + 3
+        assert _count(commits) >= begin + batches
+        time.sleep(delay)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
