@@ -15,6 +15,7 @@ from rmqtool.client.cluster import Cluster
 from rmqtool.client.connection import Connection, Outcome, RequestRefused, WrongAnswer
 from rmqtool.client.topic_routes import MASTER
 from rmqtool.errors import NotFound, RemoteError, RmqtoolError
+from rmqtool.filters.tags import ALL
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.command import RemotingCommand
@@ -119,7 +120,8 @@ class _Queue:
 class Fetch:
     """The messages of spans, in the order of each queue. ``wait`` (s): how long a broker may hold a pull back.
 
-    A broker that does not answer is given up after ``patience`` (s).
+    A broker that does not answer is given up after ``patience`` (s). A broker leaves out messages whose tag has another
+    hash than those in ``tags``, an expression, so that a few others may come.
     """
 
     def __init__(
@@ -130,8 +132,10 @@ class Fetch:
         wait: float = 0.0,
         group: str = GROUP,
         patience: float = PATIENCE,
+        tags: str = ALL,
     ) -> None:
         self._cluster, self._wait, self._group, self._patience = cluster, wait, group, patience
+        self._tags = tags
         self._loop = asyncio.get_running_loop()
         now = self._loop.time()
         self._queues = [_Queue(span, now) for span in spans if span.end is None or span.begin < span.end]
@@ -220,7 +224,7 @@ class Fetch:
             sys_flag=HAS_SUBSCRIPTION | (WAITS if self._wait else 0),
             commit_offset=0,
             suspend_timeout_millis=int(self._wait * 1000),
-            subscription="*",
+            subscription=self._tags,
             sub_version=0,
             expression_type="TAG",
             max_msg_bytes=_BYTES,

@@ -17,6 +17,7 @@ from rmqtool.client.admin import find_topics, for_each
 from rmqtool.client.cluster import Cluster
 from rmqtool.client.puller import PATIENCE, Chunk, Fetch, Span, ask_queue, find_bounds, find_offset, records_of
 from rmqtool.columns.records import Records
+from rmqtool.filters.tags import ALL
 from rmqtool.filters.wanted import parse_patterns
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.response_codes import ResponseCode
@@ -142,7 +143,10 @@ async def iter_parts(
     key = "store_timestamp" if request.order is Order.TIME else "physical_offset"
     for spans in _rounds(plan.spans, request.order):
         merge = _Merge(spans, key)
-        fetch = Fetch(cluster, spans, patience=patience)
+        # The broker leaves out messages with other tags. Of several queues those of one would be kept here until the
+        # next one of each other queue comes.
+        tags = request.selection.tags.text if request.selection.tags is not None and len(spans) == 1 else ALL
+        fetch = Fetch(cluster, spans, patience=patience, tags=tags)
         try:
             while chunks := await fetch.take():
                 for chunk in chunks:

@@ -126,6 +126,9 @@ class Choice:
     queue_id: int | None = None
     begin: int | None = None
     end: int | None = None
+    # Expressions about tags and, in SQL92, about properties.
+    tags: str | None = None
+    where: str | None = None
     start_offset: int | None = None
     end_offset: int | None = None
     # Of single queues: those of other queues are open.
@@ -140,13 +143,16 @@ class Choice:
 
     @classmethod
     def of(cls, wanted: Wanted, **more: Any) -> Choice:
-        """Return the choice of the messages that match a question by place and store time."""
-        topics, queue_id = wanted.topics.patterns, wanted.queue_id
-        return cls(topics=topics, queue_id=queue_id, begin=wanted.begin, end=wanted.end, **more)
+        """Return the choice of the messages that match a question by place, store time, tag and properties."""
+        tags = None if wanted.tags is None else wanted.tags.text
+        where = None if wanted.where is None else wanted.where.text
+        places: Any = {"topics": wanted.topics.patterns, "queue_id": wanted.queue_id}
+        return cls(**places, begin=wanted.begin, end=wanted.end, tags=tags, where=where, **more)
 
     def selection(self) -> Selection:
         """Return the question for a single record."""
-        wanted = want(topics=self.topics, queue=self.queue_id, begin=self.begin, end=self.end)
+        times: Any = {"begin": self.begin, "end": self.end}
+        wanted = want(topics=self.topics, queue=self.queue_id, tags=self.tags, where=self.where, **times)
         if self.topic_expression is not None:
             wanted = replace(wanted, topics=parse_expression(self.topic_expression))
         starts = {(one.topic, one.queue_id): one.offset for one in self.starts} if self.starts else None

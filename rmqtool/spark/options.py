@@ -52,6 +52,8 @@ NAMES = (
     "queueId",
     "startTime",
     "endTime",
+    "tag",
+    "where",
     "startingTimestamp",
     "endingTimestamp",
     "startOffset",
@@ -157,6 +159,8 @@ def parse_options(options: Mapping[str, str]) -> Options:
         queue=_number(given, "queueId"),
         begin=_time(given, "startingTimestamp" if "startingTimestamp" in given else "startTime"),
         end=_time(given, "endingTimestamp" if "endingTimestamp" in given else "endTime"),
+        tags=given.get("tag"),
+        where=given.get("where"),
     )
     if pattern is not None:
         parse_expression(pattern)

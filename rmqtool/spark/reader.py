@@ -33,6 +33,7 @@ from pyspark.sql.datasource import (
 from rmqtool.errors import StoreError
 from rmqtool.exports.choice import LEAST_SPLIT_SIZE, Choice, OnCorrupt
 from rmqtool.exports.splits import BatchReader, Source, plan_sources, require_same_view
+from rmqtool.filters.tags import parse_tags
 from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest
 from rmqtool.log.read import Damage, Range, is_damage
 from rmqtool.log.sources import read_queue_files
@@ -182,6 +183,8 @@ def narrowed(choice: Choice, asked: Filter) -> Choice:
     name = ".".join(getattr(asked, "attribute", ()))
     if name == "topic":
         return _with_topics(choice, asked)
+    if name == "tags":
+        return _with_tags(choice, asked)
     narrow = _BY_COLUMN.get(name)
     if narrow is None:
         return choice
@@ -212,6 +215,20 @@ def _with_topics(choice: Choice, asked: Filter) -> Choice:
         return choice
     both = tuple(_literal(topic) for topic in choice.selection().topics.select(values))
     return replace(choice, topics=both, topic_expression=None) if both else replace(choice, physical_end=0)
+
+
+def _with_tags(choice: Choice, asked: Filter) -> Choice:
+    values = {value for value in _values(asked) if isinstance(value, str)}
+    # A tag can be a text that means something else in an expression.
+    is_plain = bool(values) and all("||" not in value for value in values)
+    if not is_plain or not isinstance(asked, EqualTo | EqualNullSafe | In):
+        return choice
+    before = parse_tags(choice.tags)
+    both = values if before.everything else values & before.names
+    if not both:
+        return replace(choice, physical_end=0)
+    text = " || ".join(sorted(both))
+    return replace(choice, tags=text) if parse_tags(text).names == both else choice
 
 
 def _literal(topic: str) -> str:

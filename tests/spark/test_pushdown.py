@@ -62,7 +62,11 @@ def narrow(*filters: ds.Filter, **given: Any) -> dict[str, Any]:
         ),
         ([ds.In(("commitlog_offset",), [500, 100])], {"physical_begin": 100, "physical_end": 501}),  # type: ignore[arg-type]
         ([ds.GreaterThan(("commitlog_offset",), -5)], {}),
-        ([ds.Not(ds.EqualTo(("topic",), "a")), ds.IsNotNull(("topic",)), ds.EqualTo(("tags",), "x")], {}),
+        ([ds.EqualTo(("tags",), "x"), ds.In(("tags",), ["x", "y", None])], {"tags": "x"}),  # type: ignore[arg-type]
+        ([ds.EqualTo(("tags",), "x"), ds.EqualTo(("tags",), "y")], {"tags": "x", "physical_end": 0}),
+        ([ds.EqualTo(("tags",), tag) for tag in ("*", "", " x", "x || y", "||")], {}),
+        ([ds.EqualNullSafe(("tags",), None), ds.IsNull(("tags",)), ds.StringStartsWith(("tags",), "x")], {}),
+        ([ds.Not(ds.EqualTo(("topic",), "a")), ds.IsNotNull(("topic",)), ds.EqualTo(("keys",), "x")], {}),
         ([ds.EqualTo(("properties", "topic"), "x"), ds.StringContains(("topic",), "x"), ds.IsNull(("topic",))], {}),
     ],
     ids=str,
@@ -143,6 +147,7 @@ QUERIES = (
     "startswith(topic, 'T_') AND queue_offset >= 2 AND queue_offset < 4",
     "store_timestamp >= timestamp_millis({time}) AND NOT (topic = 'T_normal')",
     "commitlog_offset BETWEEN 50000 AND 150000 OR topic LIKE '%DLQ%'",
+    "tags = 'TagA' AND topic = 'T_normal'",
     "topic = 'no such topic'",
 )
 

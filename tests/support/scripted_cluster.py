@@ -32,6 +32,8 @@ class StorePeer(ScriptedPeer):
         self.queues: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
         self.times: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
         self.by_place: dict[int, bytes] = {}
+        # How many messages pulls did not bring because of their tags.
+        self.left_out = 0
         self.offsets: dict[str, dict[str, int]] = {}
         if store is not None:
             self._read(Path(store))
@@ -140,8 +142,13 @@ class StorePeer(ScriptedPeer):
         if at == most:
             return reply(one, 19, ext | {"nextBeginOffset": str(at)})
         end = min(at + 7, most)
-        records = self.queues[queue]
-        return reply(one, 0, ext | {"nextBeginOffset": str(end)}, b"".join(records[place] for place in range(at, end)))
+        records = [self.queues[queue][place] for place in range(at, end)]
+        if one.ext["subscription"] != "*":
+            tags = [b"TAGS\1" + tag.strip().encode() + b"\2" for tag in one.ext["subscription"].split("||")]
+            records = [found for found in records if any(tag in found for tag in tags)]
+            self.left_out += end - at - len(records)
+        code = 0 if records else 20
+        return reply(one, code, ext | {"nextBeginOffset": str(end)}, b"".join(records))
 
 
 @contextmanager

@@ -94,6 +94,27 @@ def test_times_by_the_names_of_kafka(place: dict[str, str], messages: list[Any])
     assert batch(**place, subscribe=TOPIC, startingTimestamp=begin, endingTimestamp=end) == expected
 
 
+def test_tags_and_properties_select_what_a_consumer_would_get(
+    place: dict[str, str], peer: StorePeer, messages: list[Any]
+) -> None:
+    """A broker leaves out messages with other tags."""
+    peer.left_out = 0
+    tags = sorted({one["tags"] for one in messages if one["topic"] == TOPIC and one["tags"]})
+    of_topic = [one for one in messages if one["topic"] == TOPIC]
+    assert len(tags) > 1
+    wanted = [one for one in of_topic if one["tags"] in tags[:2]]
+    assert wanted
+    assert batch(**place, topic=TOPIC, tag=" || ".join(tags[:2])) == places(wanted, TOPIC)
+    assert peer.left_out == (len(of_topic) - len(wanted) if "cluster" in place else 0)
+    key = of_topic[3]["keys"]
+    wanted = [one for one in of_topic if one["keys"] == key or one["tags"] == tags[0]]
+    assert 0 < len(wanted) < len(of_topic)
+    where = f"KEYS = '{key}' OR TAGS = '{tags[0]}'"
+    assert batch(**place, topic=TOPIC, where=where) == places(wanted, TOPIC)
+    with pytest.raises(UsageError, match="of the expression"):
+        batch(**place, where="KEYS = = 'x'")
+
+
 def test_the_least_number_of_tasks_is_kept(place: dict[str, str], messages: list[Any]) -> None:
     def tasks(**more: str) -> list[Any]:
         source = RocketMQSource({**place, **more})
