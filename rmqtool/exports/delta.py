@@ -6,8 +6,8 @@ that go on from the same place Delta commits one and refuses the other, so no me
 object storage, where there is no lock. Files of an export that was killed before its commit are not part of the table.
 
 Below the target are data and Delta's log only. The manifest of an export is in the sibling ``TARGET_manifest``, written
-before the commit: it counts if its ends are those of the table's transactions. Damaged ranges are listed in the sibling
-``TARGET_damage``.
+before the commit. The transaction of the application ``rmqtool`` names the one that counts: its version is the second
+part of the manifest's name. Damaged ranges are listed in the sibling ``TARGET_damage``.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ _OURS = re.compile(r"_delta_log|[0-9a-f]{32}|part-[0-9-]+-[0-9a-f]{8}\.parquet")
 # Errors of Delta's client after which another writer was first.
 _LOST = re.compile(r"concurrent|already exists|conflict", re.IGNORECASE)
 _READERS = 16
+# The application whose transaction names the manifest, and how much of an export's token the two have.
+_EXPORT = "rmqtool"
+_SHORT = 8
 _NEW_NAME = "export to another directory (--to)"
 
 
@@ -105,7 +108,7 @@ class DeltaTarget:
             )
         self.is_new = self._table is None
         found = self._read_manifests()
-        self._numbers = max((manifest.number for manifest in found), default=0)
+        self._numbers = max((manifest.number for manifest in found.values()), default=0)
         if self._table is not None and self.mode is Mode.APPEND:
             self.previous = [self._current(found)]
 
@@ -126,11 +129,12 @@ class DeltaTarget:
                 hint=_NEW_NAME,
             )
 
-    def _current(self, manifests: Sequence[Manifest]) -> Manifest:
+    def _current(self, manifests: Mapping[str, Manifest]) -> Manifest:
         """Return the manifest of the export that the table ends with; raise Refused without one."""
-        for manifest in sorted(manifests, key=lambda one: -one.number):
-            ends = {broker: self._table.transaction_version(_application(broker)) for broker in manifest.read}
-            if ends == {broker: progress.end for broker, progress in manifest.read.items()}:
+        token = self._table.transaction_version(_EXPORT)
+        for name, manifest in sorted(manifests.items(), reverse=True):
+            # A killed export may have left a manifest with the same ends and another choice.
+            if name.endswith(f"-{token:0{_SHORT}x}.json") if token is not None else self._has_ends_of(manifest):
                 return manifest
         raise Refused(
             f"{self.directory}_manifest has no manifest of the last export to {self.directory}",
@@ -138,9 +142,15 @@ class DeltaTarget:
             hint=f"--mode overwrite exports everything again, or {_NEW_NAME}",
         )
 
+    def _has_ends_of(self, manifest: Manifest) -> bool:
+        """Return whether a manifest has the table's ends; earlier versions did not name the one that counts."""
+        ends = {broker: self._table.transaction_version(_application(broker)) for broker in manifest.read}
+        return ends == {broker: progress.end for broker, progress in manifest.read.items()}
+
     def commit(self, manifest: Manifest, files: dict[str, str], damage: str | None = None) -> None:
         """Make the export appear: ``files`` gives for each name the file in ``staging``; ``damage`` lists ranges."""
-        name = f"{manifest.number:06}-{self._token[:8]}"
+        short = self._token[:_SHORT]
+        name = f"{manifest.number:06}-{short}"
         self._put(f"{self.directory}_manifest", f"{name}.json", encode_manifest(manifest))
         if damage is not None:
             self._move(f"{self.staging}/{damage}", f"{self.directory}_damage", f"part-{name}.parquet")
@@ -149,7 +159,8 @@ class DeltaTarget:
             actions = list(readers.map(self._action, placed))
         delta = _deltalake()
         transactions = [
-            delta.Transaction(_application(broker), progress.end) for broker, progress in manifest.read.items()
+            delta.Transaction(_EXPORT, int(short, 16)),
+            *(delta.Transaction(_application(broker), progress.end) for broker, progress in manifest.read.items()),
         ]
         about = delta.CommitProperties(
             custom_metadata={"rmqtool": manifest.written_by, "rmqtool.export": str(manifest.number)},
@@ -241,7 +252,7 @@ class DeltaTarget:
         with writing(self.directory):
             os.makedirs(self.directory, exist_ok=True)
             for name, staged in files.items():
-                placed.append(f"{name.removesuffix('.parquet')}-{self._token[:8]}.parquet")
+                placed.append(f"{name.removesuffix('.parquet')}-{self._token[:_SHORT]}.parquet")
                 move(os.path.join(self.staging, staged), os.path.join(self.directory, placed[-1]))
             sync(self.directory)
         return placed
@@ -273,10 +284,11 @@ class DeltaTarget:
         fields += [pa.field(by.column, kinds[by]) for by in self.partition_by]
         return Schema.from_arrow(pa.schema([field.with_nullable(True).remove_metadata() for field in fields]))
 
-    def _read_manifests(self) -> list[Manifest]:
+    def _read_manifests(self) -> dict[str, Manifest]:
+        """Return the manifests by their names."""
         directory = f"{self.directory}_manifest"
         names = [name for name in self._names(directory) if name.endswith(".json")]
-        return [decode_manifest(self._get(f"{directory}/{name}"), f"{directory}/{name}") for name in sorted(names)]
+        return {name: decode_manifest(self._get(f"{directory}/{name}"), f"{directory}/{name}") for name in names}
 
     def _names(self, directory: str) -> list[str]:
         if not self._far:

@@ -110,6 +110,36 @@ def test_only_what_is_new_is_added(writable_store: Unpacker, tmp_path: Path) -> 
     assert table.transaction_version(f"rmqtool/{broker}") == read["endCommitLogOffset"]
 
 
+def test_a_manifest_without_a_commit_does_not_count(
+    writable_store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The killed export ended where the one before did: only its choice was another."""
+    root = writable_store("49-lmq")
+    to = tmp_path / "t"
+    assert export(root, to, "--since-last") == Exit.DONE
+    words = ["export", str(root), "--to", str(to), *LOCAL, "--mode", "append", "-t", "mqttParent"]
+    assert subprocess.run([sys.executable, "-c", KILLED, "_write", *words], check=False).returncode == 137
+    ends = [json.loads(path.read_text())["read"] for path in sorted((tmp_path / "t_manifest").iterdir())]
+    assert len(ends) == 2
+    assert ends[0].keys() == ends[1].keys()
+    put(root, [{"topic": "New", "body": "hello"}], create=True)
+    assert export(root, to, "--since-last", "-t", "mqttParent") == Exit.USAGE
+    assert "was exported with topics = all" in capsys.readouterr().err
+    assert export(root, to, "--since-last") == Exit.DONE
+    assert rows_of(DeltaTable(to)).num_rows == 201
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_brokers_that_were_added_one_by_one_go_on(store: Unpacker, tmp_path: Path, kind: str) -> None:
+    one, other, to = store("49-lmq"), store("49-ipv6"), tmp_path / "t"
+    words = ["--to", str(to), "--engine", "local", "--quiet", "--format", kind]
+    assert main(["export", str(one), *words]) == Exit.DONE
+    assert main(["export", str(other), *words, "--mode", "append"]) == Exit.DONE
+    before = sorted(path for path in to.iterdir() if path.suffix == ".parquet")
+    assert main(["export", str(one), str(other), *words, "--since-last"]) == Exit.DONE
+    assert sorted(path for path in to.iterdir() if path.suffix == ".parquet") == before
+
+
 def test_modes_and_foreign_directories(store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = store("49-lmq")
     assert export(root, tmp_path / "t") == Exit.DONE
