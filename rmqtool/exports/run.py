@@ -229,7 +229,8 @@ class Collected:
         self.target = target
         self.request = request
         self.before = read
-        self.read = dict(read)
+        # Brokers that this export does not read keep what the target has of them.
+        self.read = dict(target.previous[-1].read) if target.previous else {}
         self.outcome = Outcome(target.number)
         self.staged: dict[str, str] = {}
         self.damage: str | None = None
