@@ -21,7 +21,7 @@ from rmqtool.exports.choice import Choice
 from rmqtool.exports.parquet import PartFile, PartitionBy, PartWriter
 from rmqtool.log.by_queues import reader_of
 from rmqtool.log.queue_entries import QueueFiles, read_places
-from rmqtool.log.ranges import Answered, Plan, plan_ranges, range_length, read_plan
+from rmqtool.log.ranges import Answered, Plan, bounds_of_period, plan_ranges, range_length, read_plan
 from rmqtool.log.read import Damage, Part, Range, RangeReader, SegmentScan
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogFile, LogKind, StoreLog, broker_names, read_store_log
@@ -86,8 +86,16 @@ def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = 
         choice = replace(choice, physical_end=end if choice.physical_end is None else min(choice.physical_end, end))
     # Records written meanwhile are left to the next export; until then queues that lack them are not damage.
     plan = read_plan(files, choice.selection(), log.queues, live=log.live or end is not None)
+    choice = _within_period(choice, plan, log)
     ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start, log.end.physical_offset))
     return Source(broker, log, plan, choice, ranges, missing)
+
+
+def _within_period(choice: Choice, plan: Plan, log: StoreLog) -> Choice:
+    """Return the choice bounded to the part of the log that can have messages of its period."""
+    lower, upper = bounds_of_period(plan.wanted, log.queues, choice.begin, choice.end)
+    ends = [end for end in (choice.physical_end, upper) if end is not None]
+    return replace(choice, physical_begin=max(choice.physical_begin, lower), physical_end=min(ends, default=None))
 
 
 def _ranges(file: LogFile, choice: Choice, start: int | None, log_end: int) -> Iterator[Range]:

@@ -20,13 +20,13 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from rmqtool.errors import ReadFailed
-from rmqtool.files.filesystem import join, split
+from rmqtool.files.filesystem import ReadableFile, join, split
 from rmqtool.formats import layouts, paths
 from rmqtool.formats.codes import HOST_BITS, RECORD_MAGICS
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.dledger import HEAD_SIZE
 from rmqtool.formats.layout import Buffer
-from rmqtool.log.queue_entries import AFTER, QueueFiles, count_units, find_extent
+from rmqtool.log.queue_entries import AFTER, QueueFiles, count_units, find_extent, read_places
 from rmqtool.log.read import ONE_READ, STALE, TORN, UNWRITTEN, Damage, Note, Range, is_damage
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogFile, LogKind
@@ -161,9 +161,14 @@ def read_first_time(file: LogFile) -> int | None:
     at = HEAD_SIZE if file.kind is LogKind.DLEDGER else 0
     try:
         with file.open() as opened:
-            data = opened.pread(_LONGEST_PREFIX.size, at)
+            return _time_at(opened, file, at)
     except ReadFailed:
         return None
+
+
+def _time_at(opened: ReadableFile, file: LogFile, at: int) -> int | None:
+    """Return the store time of the record at an offset of an open file; None without one."""
+    data = opened.pread(_LONGEST_PREFIX.size, at)
     if len(data) < _LONGEST_PREFIX.size:
         return None
     found = PREFIXES[layouts.MESSAGE_PREFIX_V4V4.decode(data).sys_flag & HOST_BITS].decode(data)
@@ -253,6 +258,50 @@ def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection:
         and (end is None or first is None or first < end)
         and (begin is None or after is None or after >= begin)
     ]
+
+
+# Entries of a file whose records are looked at for their times, and queues that are tried for as many.
+_MARKS, _MOST_TRIED = 64, 8
+# In milliseconds: a clock that was set back by less leaves out no message.
+_CLOCK_STEP = 600_000
+
+
+def bounds_of_period(
+    wanted: Sequence[LogFile], queues: Sequence[QueueFiles], begin: int | None, end: int | None
+) -> tuple[int, int | None]:
+    """Return the physical offsets between which all messages of a period are; None for an open end.
+
+    ``wanted`` are the files that can have some. Of a queue with many entries in the first and in the last of them, some
+    entries are looked up: they say where records begin, and the records when they were stored.
+    """
+    lower, upper = 0, None
+    if wanted and begin is not None:
+        before = [place for place, time in _marks(wanted[0], queues) if time < begin - _CLOCK_STEP]
+        lower = before[-1] if before else 0
+    if wanted and end is not None:
+        after = [place for place, time in _marks(wanted[-1], queues) if time >= end + _CLOCK_STEP]
+        upper = after[0] if after else None
+    return lower, upper
+
+
+def _marks(file: LogFile, queues: Sequence[QueueFiles]) -> list[tuple[int, int]]:
+    """Return places of records in a file and their store times, in order; none if the times do not rise."""
+    if file.kind is not LogKind.COMMIT_LOG or is_far(file.directory):
+        return []
+    simple = (queue for queue in queues if not queue.is_batch)
+    largest = sorted(simple, key=lambda queue: -sum(part.size for part in queue.files))
+    try:
+        for queue in largest[:_MOST_TRIED]:
+            named = read_places([queue], Selection(), file.base_offset, file.end_offset)
+            if named is not None and len(named.places) >= _MARKS:
+                every = named.places[:: len(named.places) // _MARKS].tolist()
+                with file.open() as opened:
+                    times = [_time_at(opened, file, place - file.base_offset) for place in every]
+                marks = [(place, time) for place, time in zip(every, times, strict=True) if time is not None]
+                return marks if marks == sorted(marks, key=lambda mark: mark[1]) else []
+    except ReadFailed:  # the queues are only a help
+        pass
+    return []
 
 
 def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Range]:
