@@ -15,7 +15,7 @@ from rmqtool.errors import OptionalMissing, RmqtoolError, WriteFailed
 from rmqtool.exports.run import Answers, Job, Outcome, Request, run_export
 from rmqtool.exports.splits import WriteWork, require_same_view
 from rmqtool.log.ranges import Answered, Effort, iter_answers
-from rmqtool.log.read import Range
+from rmqtool.log.read import Note, Range
 from rmqtool.spark.session import require_pyspark, session
 
 if TYPE_CHECKING:
@@ -49,7 +49,20 @@ def _run_jobs(master: str, conf: Mapping[str, str], effort: Effort, jobs: Sequen
 
 
 def _in_order(job: Job, answers: Iterator[Answered]) -> Answers:
-    yield from iter_answers(job.source.plan, job.source.ranges, job.work, answers)
+    """Yield the answers in the order of the log, and a note about splits that are read again here."""
+    again: list[Range] = []
+
+    def read_here(asked: Range) -> Answered:
+        again.append(asked)
+        return job.work(asked)
+
+    yield from iter_answers(job.source.plan, job.source.ranges, read_here, answers)
+    if again:
+        first = f"{again[0].file.name}@{again[0].start}"
+        yield Note(
+            f"{len(again)} of {len(job.source.ranges)} splits of {job.source.broker} were read again by the driver, the"
+            f" first from {first} on: bodies there contain bytes that look like records"
+        )
 
 
 def _run_tasks(

@@ -118,6 +118,29 @@ def test_disk_full_in_a_task_is_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_splits_that_the_driver_reads_again_are_named(tmp_path: Path) -> None:
+    """An executor took bytes of a body for the first record: the driver reads that split, and says so."""
+    from rmqtool.exports.splits import WriteWork, plan_sources
+    from rmqtool.log.read import Note
+
+    store = GrowingStore(tmp_path / "broker-a" / "store")
+    store.append(300)
+    (source,) = plan_sources([str(store.root)], replace(DEFAULT, split_size=4 << 10))
+    assert len(source.ranges) > 8
+    work = WriteWork(str(tmp_path / "staging"), "part", source.broker, source.choice, source.plan.queues)
+    answers = [work(asked) for asked in source.ranges]
+    wrong = replace(answers[2], began=(answers[2].began or 0) + 8)
+    found = list(job._in_order(job.Job(source, work), iter([*answers[:2], wrong, *answers[3:]])))
+    (note,) = [one for one in found if isinstance(one, Note)]
+    place = f"{source.ranges[2].file.name}@{answers[2].began}"
+    assert note.text.startswith(
+        f"1 of {len(source.ranges)} splits of broker-a were read again by the driver, the first "
+    )
+    assert place in note.text
+    rows = sum(file.rows for one in found if not isinstance(one, Note) for file in one.found.files)  # type: ignore[union-attr]
+    assert rows == 300
+
+
 def test_progress_tells_of_every_split(spark: Any, store: Unpacker, tmp_path: Path) -> None:
     told: list[object] = []
 
