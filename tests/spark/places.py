@@ -1,6 +1,8 @@
 """Read stores by Spark in a process of its own: its workers have the environment that it was started with.
 
-python -m tests.spark.places PLACE ...      prints for each place the rows as a digest, by whole store and by topic
+python -m tests.spark.places [spark://HOST:PORT] PLACE ...
+
+It prints for each place the rows as a digest, by whole store and by topic.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ def _digest(spark: Any, place: str, **options: str) -> tuple[int, str, str]:
 
 
 def main(places: list[str]) -> None:
+    master = places.pop(0) if places[0].startswith("spark://") else "local[2]"
     with tempfile.TemporaryFile() as log:
-        spark = session("local[2]", {"spark.sql.session.timeZone": "UTC"}, log=log)
+        spark = session(master, {"spark.sql.session.timeZone": "UTC", "spark.executor.memory": "512m"}, log=log)
         for place in places:
             count, topic, digest = _digest(spark, place)
             print(json.dumps([count, digest, *_digest(spark, place, topic=topic)]), flush=True)

@@ -36,7 +36,9 @@ _PATIENCE = 120
 
 
 @contextmanager
-def _daemon(directory: Path, name: str, ready: re.Pattern[str], *words: str) -> Iterator[str]:
+def _daemon(
+    directory: Path, name: str, ready: re.Pattern[str], *words: str, before: Sequence[str] = ()
+) -> Iterator[str]:
     """Run a class of Spark until the end of the context; give what ``ready`` found in its log."""
     import pyspark
 
@@ -47,7 +49,9 @@ def _daemon(directory: Path, name: str, ready: re.Pattern[str], *words: str) -> 
     environment |= {"JAVA_HOME": find_java().home, "SPARK_LOCAL_IP": HERE, "SPARK_NO_DAEMONIZE": "1"}
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
     with log.open("wb") as written:
-        process = subprocess.Popen([program, *words], stdout=written, stderr=written, cwd=directory, env=environment)
+        process = subprocess.Popen(
+            [*before, program, *words], stdout=written, stderr=written, cwd=directory, env=environment
+        )
     try:
         yield _wait_for(ready, log, process)
     finally:
@@ -65,9 +69,13 @@ def _wait_for(ready: re.Pattern[str], log: Path, process: subprocess.Popen[bytes
     raise SystemExit(f"{log.name}: no sign of life\n{log.read_text(errors='replace')}")
 
 
+# Runs a command where a directory is empty: as on a machine that does not share it. Only root may.
+_BLIND = ("unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
+
+
 @contextmanager
-def cluster(directory: Path, workers: int = 2) -> Iterator[str]:
-    """Run a master and its workers, each with one core; give the master's URL."""
+def cluster(directory: Path, workers: int = 2, hidden: Path | None = None) -> Iterator[str]:
+    """Run a master and its workers, each with one core; give the master's URL. The last one does not see ``hidden``."""
     ports = ("--port", "0", "--webui-port", "0")
     with ExitStack() as daemons:
         master = _daemon(directory, "master", _MASTER, "org.apache.spark.deploy.master.Master", "--host", HERE, *ports)
@@ -76,7 +84,8 @@ def cluster(directory: Path, workers: int = 2) -> Iterator[str]:
             work = directory / f"work-{number}"
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
             words = ("org.apache.spark.deploy.worker.Worker", "--host", HERE, *ports, *size, url)
-            daemons.enter_context(_daemon(directory, f"worker-{number}", _WORKER, *words))
+            before = (*_BLIND, str(hidden)) if hidden is not None and number == workers - 1 else ()
+            daemons.enter_context(_daemon(directory, f"worker-{number}", _WORKER, *words, before=before))
         yield url
 
 
