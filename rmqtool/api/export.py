@@ -53,8 +53,9 @@ class How(TypedDict, total=False):
     """The form of the export, and who does the work.
 
     ``body`` is "inflated", "raw" or "none"; ``partition_by`` is "day", "topic" or both; ``on_corrupt`` is "fail",
-    "skip" or "emit"; ``split_size`` is the size of one task's part of the log, in bytes or as "128m". ``format`` is
-    "parquet", or "delta" for a Delta table, which may be on object storage.
+    "skip" or "emit"; ``cluster_by`` is "topic" for row groups that are sorted by topic and queue; ``split_size`` is
+    the size of one task's part of the log, in bytes or as "128m". ``format`` is "parquet", or "delta" for a Delta
+    table, which may be on object storage.
 
     ``engine`` is "spark", with its ``master`` and settings (``conf``), or "local", which is the only one for a live
     cluster. ``mode`` says what happens to an existing target: "error", "append" or "overwrite"; ``since_last`` adds
@@ -65,6 +66,7 @@ class How(TypedDict, total=False):
     columns: str | Iterable[str] | None
     body: str
     partition_by: str | Iterable[str] | None
+    cluster_by: str | None
     on_corrupt: str
     split_size: int | str | None
     format: str
@@ -246,6 +248,7 @@ def _request(paths: tuple[str, ...], to: str, choice: Choice, how: How) -> Reque
                 f"--partition-by {by} needs the column {by.source}, which --columns leaves out",
                 hint=f"add it: --columns {by.source},...",
             )
+    _check_cluster_by(how.get("cluster_by"), choice)
     if since_last and (mode != "error" or choice.begin is not None or choice.end is not None):
         raise UsageError(
             "--since-last cannot be combined with --mode, --begin or --end",
@@ -259,7 +262,19 @@ def _request(paths: tuple[str, ...], to: str, choice: Choice, how: How) -> Reque
         partition_by=partition_by,
         since_last=since_last,
         delta=_is_delta(how),
+        clustered=how.get("cluster_by") is not None,
     )
+
+
+def _check_cluster_by(word: str | None, choice: Choice) -> None:
+    """Raise UsageError for another word than topic, and for topics that are not among the columns."""
+    if word not in (None, "topic"):
+        raise UsageError(f'--cluster-by "{word}" is not known', hint="--cluster-by topic")
+    if word is not None and "topic" not in choice.columns:
+        raise UsageError(
+            "--cluster-by topic needs the column topic, which --columns leaves out",
+            hint="add it: --columns topic,...",
+        )
 
 
 def _is_delta(how: How) -> bool:

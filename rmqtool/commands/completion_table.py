@@ -428,6 +428,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--columns',), 'Only these columns; --schema lists them.', 'topic|queue_id|queue_offset|commitlog_offset|store_size|store_timestamp|born_timestamp|born_host|store_host|tags|keys|msg_id|body|body_codec|properties|sys_flag|flag|body_crc|reconsume_times|prepared_transaction_offset|offset_msg_id|broker'),
         (('--body',), 'How to write bodies.', 'inflated|raw|none'),
         (('--partition-by',), 'Write a directory per day, topic.', 'any'),
+        (('--cluster-by',), 'Sort each row group by topic and queue.', 'any'),
         (('--on-corrupt',), 'At damage: stop, leave it out, or list it in DIR_damage.', 'fail|skip|emit'),
         (('--format',), 'Write Parquet, or a Delta table.', 'parquet|delta'),
         (('--split-size',), 'Bytes of log per task and output file; default: 128m.', 'any'),

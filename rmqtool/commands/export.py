@@ -28,6 +28,7 @@ class Writing:
     columns: Annotated[str | None, _content(metavar="NAME,…", help="Only these columns; --schema lists them.")] = None
     body: Annotated[str, _content(metavar="inflated|raw|none", help="How to write bodies.")] = "inflated"
     partition_by: Annotated[str | None, _content(metavar="day,topic", help="Write a directory per day, topic.")] = None
+    cluster_by: Annotated[str | None, _content(metavar="topic", help="Sort each row group by topic and queue.")] = None
     on_corrupt: Annotated[
         str, _content(metavar="fail|skip|emit", help="At damage: stop, leave it out, or list it in DIR_damage.")
     ] = "emit"

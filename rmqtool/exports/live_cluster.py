@@ -21,7 +21,7 @@ from rmqtool.client.puller import Span
 from rmqtool.client.topic_stream import Plan, iter_parts
 from rmqtool.errors import NotFound, Refused, StoreError
 from rmqtool.exports.choice import Choice, OnCorrupt
-from rmqtool.exports.parquet import PartWriter
+from rmqtool.exports.parquet import Layout, PartWriter
 from rmqtool.exports.run import Collected, Outcome, Request, opened_for, require_same
 from rmqtool.exports.splits import Written, spelled
 from rmqtool.exports.target import Progress, QueueEnds
@@ -180,8 +180,7 @@ class _Pass:
             f"{target.staging}/{directory}",
             self.stem,
             projection.schema(),
-            request.partition_by,
-            flat=request.delta,
+            Layout(request.partition_by, flat=request.delta, clustered=request.clustered),
             most_bytes=_MOST_BYTES,
         )
         damages: list[Damage] = []

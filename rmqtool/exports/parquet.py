@@ -78,8 +78,11 @@ _WITHOUT_STATISTICS = ("body", "properties")
 _LOOKED_UP = ("keys", "msg_id")
 _FEWEST_VALUES = 1000
 _WRONGLY_FOUND = 0.01
-# Rows of a file are in the order of the log.
-_ORDER = "commitlog_offset"
+# Rows of a file are in the order of the log. In clustered files those of a row group are in the order of the queues,
+# and its pages are small: a reader that looks for one topic reads a page or two of each row group.
+_ORDER = ("commitlog_offset",)
+_CLUSTERED = ("topic", "queue_id", "queue_offset")
+_CLUSTERED_PAGE = 4000
 
 
 class PartitionBy(StrEnum):
@@ -97,6 +100,21 @@ class PartitionBy(StrEnum):
     def source(self) -> str:
         """The column that the partition is computed from."""
         return {"day": "store_timestamp", "topic": "topic"}[self.value]
+
+
+class Layout(NamedTuple):
+    """The arrangement of rows in files.
+
+    ``flat``: all files are in one directory, because a Delta table's log tells their partitions. ``clustered``: the
+    rows of each row group are sorted by topic and queue.
+    """
+
+    partition_by: tuple[PartitionBy, ...] = ()
+    flat: bool = False
+    clustered: bool = False
+
+
+_IN_ORDER = Layout()
 
 
 class PartFile(NamedTuple):
@@ -129,19 +147,16 @@ class PartWriter:
         root: str,
         stem: str,
         schema: pa.Schema,
-        partition_by: Sequence[PartitionBy] = (),
+        layout: Layout = _IN_ORDER,
         *,
-        flat: bool = False,
         most_bytes: int | None = None,
     ) -> None:
         self.root = root
         # The size at which a file is closed and the next one begun; None: one file for each partition.
         self.most_bytes = most_bytes
-        # Whether all files are in one directory, because a table's log tells their partitions.
-        self.flat = flat
         self.stem = stem
         self.schema = schema
-        self.partition_by = tuple(partition_by)
+        self.layout = layout
         self._parts: dict[str, _Part] = {}
         self._open: dict[str, _Part] = {}  # the one used last is at the end
         self._held = 0
@@ -149,7 +164,7 @@ class PartWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add a batch. Memory stays bounded for any number of partitions."""
-        for directory, rows in _split(batch, self.partition_by):
+        for directory, rows in _split(batch, self.layout.partition_by):
             part = self._parts.setdefault(directory, _Part(directory))
             part.waiting.append(rows)
             part.waiting_rows += rows.num_rows
@@ -172,8 +187,11 @@ class PartWriter:
     def _flush(self, part: _Part) -> None:
         """Write the waiting rows as one row group."""
         writer = self._writer(part)
+        rows = pa.Table.from_batches(part.waiting)
+        if self.layout.clustered:
+            rows = rows.sort_by([(name, "ascending") for name in _order(self.schema, is_clustered=True)])
         with writing(os.path.join(self.root, part.path)):
-            writer.write_table(pa.Table.from_batches(part.waiting), row_group_size=part.waiting_rows)
+            writer.write_table(rows, row_group_size=part.waiting_rows)
         part.rows += part.waiting_rows
         self._held -= part.waiting_bytes
         part.waiting, part.waiting_rows, part.waiting_bytes = [], 0, 0
@@ -191,16 +209,16 @@ class PartWriter:
         again = f"-{part.files}" if part.files else ""
         if self.most_bytes is not None:
             again = f"-{part.files:06}"
-        if self.flat and self.partition_by:
+        if self.layout.flat and self.layout.partition_by:
             again = f"-{list(self._parts).index(part.directory):04}{again}"
         name = f"{self.stem}{again}.parquet"
-        part.path = name if self.flat else os.path.join(part.directory, name)
+        part.path = name if self.layout.flat else os.path.join(part.directory, name)
         part.files += 1
         path = os.path.join(self.root, part.path)
         with writing(path):
             if not is_far(path):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-            part.writer = open_writer(path, self.schema, part.waiting_rows)
+            part.writer = open_writer(path, self.schema, part.waiting_rows, is_clustered=self.layout.clustered)
         return part.writer
 
     def _close(self, part: _Part) -> None:
@@ -223,10 +241,11 @@ def settled_size(path: str) -> int:
     return os.path.getsize(path)
 
 
-def open_writer(path: str, schema: pa.Schema, rows: int = 0) -> pq.ParquetWriter:
+def open_writer(path: str, schema: pa.Schema, rows: int = 0, *, is_clustered: bool = False) -> pq.ParquetWriter:
     """Return a writer of a new file, with the codec and encodings of all files of an export.
 
     ``rows`` is about the size of a row group. The bloom filters have room for this number of different values.
+    ``is_clustered``: the rows of each row group come in the order of the queues, not of the log.
     """
     names = [name for name in schema.names if name not in _WITHOUT_STATISTICS]
     storage, where = storage_of(path) if is_far(path) else (None, path)
@@ -239,9 +258,24 @@ def open_writer(path: str, schema: pa.Schema, rows: int = 0) -> pq.ParquetWriter
         use_dictionary=[*_REPEATING, *_OF_PROPERTIES],
         write_statistics=names,
         write_page_index=True,
-        sorting_columns=[pq.SortingColumn(schema.names.index(_ORDER))] if _ORDER in schema.names else None,
+        sorting_columns=[
+            pq.SortingColumn(schema.names.index(name)) for name in _order(schema, is_clustered=is_clustered)
+        ]
+        or None,
         **_bloom_filters(schema, rows),
+        **(_small_pages() if is_clustered else {}),
     )
+
+
+def _order(schema: pa.Schema, *, is_clustered: bool) -> list[str]:
+    """Return the columns that the rows of a row group are sorted by."""
+    return [name for name in (_CLUSTERED if is_clustered else _ORDER) if name in schema.names]
+
+
+def _small_pages() -> dict[str, Any]:
+    """Return the option for small pages; none for a pyarrow that takes the size in bytes only."""
+    known = "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters
+    return {"max_rows_per_page": _CLUSTERED_PAGE} if known else {}
 
 
 def _bloom_filters(schema: pa.Schema, rows: int) -> dict[str, Any]:

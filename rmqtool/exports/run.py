@@ -15,7 +15,7 @@ from rmqtool.columns.batches import SCHEMA_VERSION
 from rmqtool.errors import NoSpace, NotFound, Refused, StoreError, UsageError
 from rmqtool.exports.choice import Choice, OnCorrupt
 from rmqtool.exports.delta import DeltaTarget, opened_delta, progress_of
-from rmqtool.exports.parquet import PartFile, PartitionBy, open_writer, settled_size, writing
+from rmqtool.exports.parquet import Layout, PartFile, PartitionBy, open_writer, settled_size, writing
 from rmqtool.exports.splits import Source, WriteWork, Written, plan_sources
 from rmqtool.exports.target import Manifest, Mode, Progress, Target, opened_target
 from rmqtool.log.follow import LastRecord, Mark, is_cut_back
@@ -26,6 +26,8 @@ from rmqtool.store.open import is_far
 
 # A compressed export of text has a third of the log's bytes; with less than a quarter free it cannot fit.
 _LEAST_SHARE = 4
+# With more files than this that are smaller than this on average, readers mostly open files.
+_MANY_FILES, _SMALL = 200, 1 << 20
 
 DAMAGE_SCHEMA = pa.schema(
     [
@@ -63,6 +65,8 @@ class Request:
     partition_by: tuple[PartitionBy, ...] = ()
     since_last: bool = False
     delta: bool = False
+    # Whether each row group is sorted by topic and queue.
+    clustered: bool = False
     # Why nothing can match: the text for topics that no store has.
     refusal: NotFound | None = None
 
@@ -153,8 +157,8 @@ def run_export(request: Request, engine: Engine) -> Outcome:
 def _job(request: Request, target: AnyTarget, source: Source, at: int) -> Job:
     prefix = f"part-{target.number:06}-{at:03}"
     queues = source.plan.queues
-    work = WriteWork(target.staging, prefix, source.broker, source.choice, queues, request.partition_by, request.delta)
-    return Job(source, work)
+    layout = Layout(request.partition_by, flat=request.delta, clustered=request.clustered)
+    return Job(source, WriteWork(target.staging, prefix, source.broker, source.choice, queues, layout))
 
 
 def opened_for(request: Request) -> AbstractContextManager[AnyTarget]:
@@ -302,10 +306,19 @@ class Collected:
             outcome.files.append(PartFile(path, 0, os.path.getsize(os.path.join(self.target.staging, "empty.parquet"))))
         ends = {broker: progress.end for broker, progress in self.before.items()}
         advanced = any(progress.end != ends.get(broker) for broker, progress in self.read.items())
+        outcome.notes += self._notes_on_files()
         outcome.changed = self.target.is_new or bool(self.staged) or self.damage is not None or advanced
         if outcome.changed:
             self.target.commit(self._manifest(), self.staged, self.damage)
         return outcome
+
+    def _notes_on_files(self) -> list[str]:
+        files = self.outcome.files
+        if not self.request.partition_by or len(files) <= _MANY_FILES or self.outcome.bytes >= _SMALL * len(files):
+            return []
+        size = self.outcome.bytes // len(files) >> 10
+        text = f"{len(files)} files of {size} KiB on average, because each split has a file for each partition"
+        return [f"{text}: a larger --split-size gives fewer, and so does --cluster-by topic instead of partitions"]
 
     def _manifest(self) -> Manifest:
         outcome = self.outcome

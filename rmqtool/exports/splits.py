@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from socket import gethostname
 from typing import NamedTuple
 from uuid import uuid4
@@ -18,7 +18,7 @@ import pyarrow as pa
 from rmqtool.columns.batches import Projection, iter_batches
 from rmqtool.errors import ReadFailed, StoreError, UsageError
 from rmqtool.exports.choice import Choice
-from rmqtool.exports.parquet import PartFile, PartitionBy, PartWriter
+from rmqtool.exports.parquet import Layout, PartFile, PartWriter
 from rmqtool.log.by_queues import reader_of
 from rmqtool.log.queue_entries import QueueFiles, read_places
 from rmqtool.log.ranges import Answered, Plan, bounds_of_period, plan_ranges, range_length, read_plan
@@ -271,18 +271,16 @@ class WriteWork:
     broker: str
     choice: Choice
     queues: Sequence[QueueFiles]
-    partition_by: tuple[PartitionBy, ...] = ()
-    # Whether the files become part of a Delta table: its times have microseconds, its log tells the partitions.
-    delta: bool = False
+    layout: Layout = field(default_factory=Layout)
 
     def __call__(self, asked: Range, write: Callable[[bytes], object] | None = None) -> Answered:  # noqa: ARG002
         """Write the messages of a range; ``found`` of the answer is ``Written``."""
-        projection = self.choice.projection(self.broker, "us" if self.delta else "ms")
+        projection = self.choice.projection(self.broker, "us" if self.layout.flat else "ms")
         reader = BatchReader(asked, self.choice, projection, self.queues)
         directory = uuid4().hex
         stem = f"{self.prefix}-{asked.file.base_offset + asked.start:020}"
         root = os.path.join(self.staging, directory)
-        writer = PartWriter(root, stem, projection.schema(), self.partition_by, flat=self.delta)
+        writer = PartWriter(root, stem, projection.schema(), self.layout)
         damages = []
         for found in reader.pieces():
             if isinstance(found, Damage):

@@ -292,6 +292,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "columns": ["topic,queue_id"],
     "body": ["none", "raw"],
     "partition-by": ["topic"],
+    "cluster-by": ["topic"],
     "on-corrupt": ["skip", "fail"],
     "format": ["delta"],
     "split-size": ["16KiB"],

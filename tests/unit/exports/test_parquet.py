@@ -14,7 +14,7 @@ import pytest
 
 from rmqtool.errors import NoSpace
 from rmqtool.exports import parquet as module
-from rmqtool.exports.parquet import PartFile, PartitionBy, PartWriter
+from rmqtool.exports.parquet import Layout, PartFile, PartitionBy, PartWriter
 
 SCHEMA = pa.schema(
     [
@@ -53,6 +53,43 @@ def test_a_key_is_found_by_its_filter(tmp_path: Path, monkeypatch: pytest.Monkey
     assert duckdb.sql(f"SELECT commitlog_offset FROM '{path}' WHERE keys = '{keys[1234]}'").fetchall() == [(1234,)]
 
 
+def test_row_groups_are_sorted_by_topic_and_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The columns of the order that a file has; and a rare topic is in few pages of a row group."""
+    monkeypatch.setattr(module, "MOST_ROWS", 20_000)
+    drawn = random.Random(3)
+    rows = [
+        ("rare" if number % 500 == 250 else f"T{drawn.randrange(9)}", number % 4, number) for number in range(60_000)
+    ]
+    fields = {"commitlog_offset": pa.int64(), "topic": pa.utf8(), "queue_id": pa.int32()}
+    schema = pa.schema([pa.field(name, kind) for name, kind in fields.items()])
+    writer = PartWriter(str(tmp_path), "part", schema, Layout(clustered=True))
+    for at in range(0, len(rows), 5000):
+        topics, queues, offsets = zip(*rows[at : at + 5000], strict=True)
+        columns = [
+            pa.array(values, kind) for values, kind in zip((offsets, topics, queues), fields.values(), strict=True)
+        ]
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+    (file,) = writer.close()
+    found = pq.ParquetFile(tmp_path / file.path)
+    assert found.num_row_groups == 3
+    assert [column.column_index for column in found.metadata.row_group(2).sorting_columns] == [1, 2]
+    for number in range(3):
+        group = found.read_row_group(number)
+        places = list(zip(group["topic"].to_pylist(), group["queue_id"].to_pylist(), strict=True))
+        assert places == sorted(places)
+        # Messages of a queue keep the order of the log.
+        own = [
+            offset
+            for topic, offset in zip(group["topic"].to_pylist(), group["commitlog_offset"].to_pylist(), strict=True)
+            if topic == "rare"
+        ]
+        assert len(own) == 40
+    every = found.read().sort_by("commitlog_offset")
+    assert (
+        list(zip(*(every[name].to_pylist() for name in ("topic", "queue_id", "commitlog_offset")), strict=True)) == rows
+    )
+
+
 def batch(*rows: Row) -> pa.RecordBatch:
     topics, offsets, times = zip(*rows, strict=True)
     columns = [
@@ -66,7 +103,7 @@ def batch(*rows: Row) -> pa.RecordBatch:
 
 
 def write(root: Path, batches: list[pa.RecordBatch], *by: PartitionBy) -> list[PartFile]:
-    writer = PartWriter(str(root), "part-0001-00000", SCHEMA, by)
+    writer = PartWriter(str(root), "part-0001-00000", SCHEMA, Layout(by))
     for one in batches:
         writer.write(one)
     return writer.close()
@@ -143,7 +180,7 @@ def test_many_partitions_hold_little_and_keep_few_files_open(tmp_path: Path, mon
     monkeypatch.setattr(module, "MOST_OPEN", 3)
     monkeypatch.setattr(module, "MOST_HELD", 1)
     rows: list[Row] = [(f"t{at % 7}", at, DAY) for at in range(70)]
-    writer = PartWriter(str(tmp_path), "part-0001-00000", SCHEMA, [PartitionBy.TOPIC])
+    writer = PartWriter(str(tmp_path), "part-0001-00000", SCHEMA, Layout((PartitionBy.TOPIC,)))
     for row in rows:
         writer.write(batch(row))
         assert len(writer._open) <= 3
