@@ -462,6 +462,7 @@ class ReportWork:
         return SegmentQueue(segments, files=self._files)
 
     def _queue(self, queue: Queue) -> QueueUnits:
+        """Return the entries of a simple queue; its files stay open for the next batch."""
         found = self._units.get(queue)
         if found is None:
             ext = self.exts.get(queue)

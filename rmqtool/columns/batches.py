@@ -90,6 +90,7 @@ class Projection:
         return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
     def _type(self, name: str) -> pa.DataType:
+        """Return the Arrow type of a column; a column without an entry in the tables here is text."""
         if name in _FIELDS:
             return _FIELDS[name][1]
         if name in _TIMES:

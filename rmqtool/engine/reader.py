@@ -150,6 +150,7 @@ class CompactedQueues:
         self._open.close()
 
     def _units(self, segment: Segment) -> list[Unit]:
+        """Return the written entries of one file of a compacted queue."""
         data = self._open.open(segment).pread(segment.size, 0)
         return [
             Unit(unit.msg_base_offset, unit.physical_offset, unit.size, unit.tags_code)

@@ -295,6 +295,7 @@ class Retention:
 
 
 def _expired(segments: list[tuple[Segment, int]], files: list[str], used: int | None) -> Expired:
+    """Return the report of removed ``segments``, each with its number of messages, and of other removed files."""
     return Expired(
         len(segments),
         sum(messages for _, messages in segments),

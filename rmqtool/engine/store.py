@@ -106,7 +106,7 @@ class MessageStore:
         self._first = FirstChange(setup, engine, state)
         self._retention = Retention(engine, setup, before_removing=self._first.prepare, on_removed=self._reader.forget)
         self._upkeep = Upkeep(engine, setup, self._retention)
-        # The reason why records are left undispatched.
+        # The error of the full disk for which records are left undispatched, else None.
         self._without_room: NoSpace | None = None
         self._put_many_count = 0
 
@@ -243,6 +243,10 @@ class MessageStore:
 
     @INTERRUPTS.keep_from
     def _put_async(self, message: NewMessage, is_batch: bool) -> PutTicket:
+        """Queue a message.
+
+        Once ``_WINDOW`` tickets wait, this thread writes them; else the first one wakes the writing thread.
+        """
         ticket = self._ticket(message, self._accept_batch if is_batch else self._accept)
         if ticket.status is None:
             waiting = self._writer.waiting

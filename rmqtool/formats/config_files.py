@@ -180,6 +180,7 @@ def _field(value: Any, name: str, shape: Shape, path: str) -> Any:
 
 
 def _entry(value: Any, shape: Table, path: str) -> Any:
+    """Return the value of an entry with its declared type; only a table that is not ``concurrent`` may have null."""
     if value is None:
         # A ConcurrentHashMap cannot hold null: the broker fails to load the file.
         if shape.concurrent:

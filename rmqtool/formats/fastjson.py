@@ -189,6 +189,7 @@ class _Parser:
         self._value_end: int | None = None
 
     def parse(self) -> Parsed:
+        """Read the whole text: one value, which only blanks and comments may surround."""
         if self._text.startswith("\ufeff"):
             self._odd(OddityKind.BYTE_ORDER_MARK)
             self._at = 1
@@ -296,6 +297,8 @@ class _Parser:
         return text
 
     def _unescape(self, raw: str) -> str:
+        """Return the text of a string with its escapes replaced; an unknown escape fails."""
+
         def replace(match: re.Match[str]) -> str:
             digits, letter = match[1] or match[2], match[3]
             if digits:
@@ -410,6 +413,7 @@ class _CutParser(_Parser):
         self._closing: list[str] = []
 
     def parse(self) -> Parsed:
+        """Read the whole text; if it fails after its value, the value is the sound part."""
         try:
             return super().parse()
         except FastjsonError:

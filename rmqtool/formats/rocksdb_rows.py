@@ -153,6 +153,7 @@ def table_prefix(table: int) -> bytes:
 
 
 def encode_config_key(key: ConfigRowKey) -> bytes:
+    """Return the key of a row of version 2 of the configuration; without names it is that of a data version."""
     head = table_prefix(key.table)
     if not key.names:
         return head + _DATA_VERSION

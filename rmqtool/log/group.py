@@ -403,6 +403,7 @@ class _Columns:
         return self._property(UNIQ_KEY)
 
     def _body(self) -> Coded:
+        """Return the digest of each body as it is stored."""
         records = self.records
         digests = map(_digest, _bodies(records))
         number: dict[Any, int] = {}

@@ -152,7 +152,7 @@ class Plan:
             return None
         try:
             return find_extent(self.witnesses, begin, end)
-        except ReadFailed:  # the queues are only a help
+        except ReadFailed:  # queues that cannot be read tell nothing
             return None
 
 
@@ -230,7 +230,7 @@ def _covered_range(queues: Sequence[QueueFiles], selection: Selection, wanted: S
         return 0
     try:
         units, of_wanted = count_units(queues, selection)
-    except ReadFailed:  # the queues are only a help
+    except ReadFailed:  # without the queues the log is read through
         return 0
     # The limits for one range: of its entries, and of the bytes of its wanted messages (about ``RANGE``).
     by_units = written * _MOST_UNITS // max(units, 1)

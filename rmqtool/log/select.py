@@ -112,6 +112,7 @@ class Selection(Wanted):
         return [question for is_asked, question in asked if is_asked]
 
     def _in_bounds(self, records: Records) -> Mask:
+        """Return which messages are in the bounds of physical offset and store time."""
         times = records.column("store_timestamp")
         wanted: Mask = records.column("physical_offset") >= self.physical_from
         if self.begin is not None:

@@ -227,6 +227,7 @@ def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
 
 
 def _open_source(path: str, open_store: Callable[[str], Store]) -> Source:
+    """Do the work of ``open_source``, for which object storage is listed only once."""
     require_path(path)
     is_directory = is_a_directory(path)
     root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
@@ -329,6 +330,7 @@ def read_store_log(path: str) -> StoreLog:
 
 
 def _read_store_log(path: str) -> StoreLog:
+    """Do the work of ``read_store_log``, for which object storage is listed only once."""
     compacted = find_compaction_log(path)
     if compacted is not None:
         files = compacted.files

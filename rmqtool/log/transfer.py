@@ -313,6 +313,7 @@ class Redaction:
         return made
 
     def _encoded(self, records: Records, own: list[bool]) -> Iterator[bytes]:
+        """Yield the bytes of each record as it is after the redaction; ``own`` marks a broker's own records."""
         data = records.data.data
         for at, is_own in zip(records.file_offsets.tolist(), own, strict=True):
             message = decode_record(data, at)

@@ -194,6 +194,7 @@ def _is_right(row: RocksDBQueueValue, unit: ConsumeQueueUnit, time: int, topic: 
 
 
 def _findings_of(key: QueueKey, queue: _Queue) -> Iterator[Finding]:
+    """Yield the findings of a queue: rows past the end, and rows that were wrong or missing."""
     place = Place(CONSUME_QUEUE, None, None, *key)
     if queue.ahead:
         text = f"{counted(queue.ahead, 'row points', 'rows point')} past the end of the log"
