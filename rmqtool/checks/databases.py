@@ -25,7 +25,6 @@ from rmqtool.store.listing import QueueId
 from rmqtool.store.rocksdb import (
     Database,
     has_database_queues,
-    has_rows,
     iter_queue_rows,
     open_database,
     read_bounds,
@@ -47,7 +46,7 @@ _BOOKKEEPING = (b"last", b"sys_", b"timeline")
 def check_databases(case: Case, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
     """Yield the findings of the databases; ``sequences`` has the queue offsets in the log, if it was read."""
     for directory in case.store.listing.databases():
-        if not has_rows(case.store, directory):
+        if not case.store.listing.has_rows(directory):
             continue
         try:
             with open_database(case.store, directory) as database:

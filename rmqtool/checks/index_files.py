@@ -19,7 +19,6 @@ from rmqtool.formats.properties import key_tokens
 from rmqtool.log.end import read_record
 from rmqtool.store.index_files import DEFAULT, Geometry, IndexFile, open_index, read_header
 from rmqtool.store.listing import FoundFile
-from rmqtool.store.rocksdb import has_rows
 
 if TYPE_CHECKING:
     from rmqtool.audit.index import EntryFlaw, ExaminedIndex, IndexLinks, IndexPart, KeysMissing
@@ -316,7 +315,7 @@ class IndexJudge:
         """Yield the ranges of the log whose keys are in no file."""
         if not self._is_indexed():
             return
-        for missing in _merged(self._missing):
+        for missing in sorted(self._missing):
             if (self.case.live and missing.end >= self._newest()) or self._is_odd(missing.start):
                 continue
             place = self.case.place(missing.start)
@@ -338,7 +337,7 @@ class IndexJudge:
         config = self.case.store.config
         if not config.message_index_enable or self.case.unread_indexes:
             return False
-        return bool(self.case.files(FileKind.INDEX)) or not has_rows(self.case.store, paths.ROCKSDB_STORE)
+        return bool(self.case.files(FileKind.INDEX)) or not self.case.store.listing.has_rows(paths.ROCKSDB_STORE)
 
     def _is_odd(self, physical_offset: int) -> bool:
         return physical_offset in self.case.odd_records or physical_offset in self.case.odd_properties
@@ -374,11 +373,6 @@ def _is_one_bit_off(key_hash: int, record: Message) -> bool:
     if record.tags:
         texts.append(index.tag_key_text(record.topic, record.tags))
     return any((key_hash ^ index.key_hash(text)).bit_count() == 1 for text in texts)
-
-
-def _merged(missing: list[KeysMissing]) -> Iterator[KeysMissing]:
-    """Yield the ranges in order."""
-    yield from sorted(missing, key=lambda one: one.start)
 
 
 def _field(name: str) -> tuple[int, int]:

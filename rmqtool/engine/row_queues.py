@@ -32,7 +32,6 @@ from rmqtool.store.rocksdb import (
     Listed,
     QueueRow,
     find_database,
-    has_rows,
     iter_queue_rows,
     read_bounds,
     read_queue_row,
@@ -61,7 +60,7 @@ class QueueRows:
     """
 
     def __init__(self, store: Listed, *, fresh: bool = False) -> None:
-        fresh = fresh or not has_rows(store, paths.CONSUME_QUEUE)
+        fresh = fresh or not store.listing.has_rows(paths.CONSUME_QUEUE)
         self.copy = DatabaseCopy(store, paths.CONSUME_QUEUE, (_ENTRIES, _BOUNDS), fresh=fresh)
         # Whether the database began empty.
         self.is_empty = fresh
@@ -182,7 +181,7 @@ class QueueRows:
 def remove_topic(files: WritableFileSystem, topic: str) -> None:
     """Remove all rows of a topic from a store that is not open anywhere. upstream: RocksDBConsumeQueueStore.destroy."""
     listed = find_database(files, paths.CONSUME_QUEUE)
-    if listed is None or not has_rows(listed, paths.CONSUME_QUEUE):
+    if listed is None or not listed.listing.has_rows(paths.CONSUME_QUEUE):
         return
     with closing(QueueRows(listed)) as rows:
         for queue in [queue for queue in read_bounds(rows.copy.rows) if queue.topic == topic]:

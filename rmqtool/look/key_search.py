@@ -47,7 +47,7 @@ from rmqtool.store.index_files import (
 )
 from rmqtool.store.listing import FoundFile
 from rmqtool.store.open import Store
-from rmqtool.store.rocksdb import Database, has_rows, open_database
+from rmqtool.store.rocksdb import Database, open_database
 
 
 class OpenIndex(NamedTuple):
@@ -148,7 +148,7 @@ _ROW_KINDS = {QuestionKind.UNIQ_KEY: "U", QuestionKind.KEY: "KU", QuestionKind.T
 
 def has_database_index(store: Store) -> bool:
     """Return whether 5.4's message database can have rows."""
-    return paths.ROCKSDB_STORE in store.listing.databases() and has_rows(store, paths.ROCKSDB_STORE)
+    return store.listing.has_rows(paths.ROCKSDB_STORE)
 
 
 def find_in_database(store: Store, kind: QuestionKind, text: str, topics: Iterable[str]) -> list[int]:

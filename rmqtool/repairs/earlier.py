@@ -29,7 +29,6 @@ from rmqtool.repairs.areas import Areas
 from rmqtool.repairs.plan import forget_timers
 from rmqtool.repairs.steps import OffsetChange
 from rmqtool.store.config_files import config_text
-from rmqtool.store.rocksdb import has_rows
 
 if TYPE_CHECKING:
     from rmqtool.engine.recovery.report import RecoveryReport
@@ -110,7 +109,7 @@ def _refuse_unfit(areas: Areas) -> None:
     why = None
     if store.is_dledger:
         why = "only a DLedger group may cut its log"
-    elif set(store.listing.databases()) - {ROCKSDB_STORE} or has_rows(store, ROCKSDB_STORE):
+    elif set(store.listing.databases()) - {ROCKSDB_STORE} or store.listing.has_rows(ROCKSDB_STORE):
         why = "this store has queues or settings in RocksDB, which would not end with the log"
     elif len(areas.all) > 1 or any(store.config.read_only_commit_log_dirs):
         why = "the log of this store is in other directories"

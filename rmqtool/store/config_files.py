@@ -31,7 +31,7 @@ from rmqtool.formats.paths import Copy
 from rmqtool.formats.rocksdb_rows import ConfigRowKey, ConfigTable
 from rmqtool.store.config_rows import TableRows
 from rmqtool.store.open import Store, unread_finding
-from rmqtool.store.rocksdb import has_rows, open_database
+from rmqtool.store.rocksdb import open_database
 
 # A text of only these is empty: blanks, and the zeros that a crash leaves in a file that was never synced.
 _BLANK = b"\0 \t\r\n"
@@ -161,7 +161,7 @@ def read_configs(store: Store, *, tolerant: bool = False) -> Configs:
     configs = Configs()
     _add_files(store, configs, tolerant=tolerant)
     for directory in store.listing.databases():
-        if directory.startswith(paths.CONFIG + "/") and has_rows(store, directory):
+        if directory.startswith(paths.CONFIG + "/") and store.listing.has_rows(directory):
             try:
                 _add_database(store, directory, configs)
             except ReadFailed as error:

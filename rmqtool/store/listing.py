@@ -22,6 +22,8 @@ from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 # One text for everything that finds such a store: it usually means that the log's volume is not mounted.
 LOG_IS_EMPTY = "the commit log is empty but queues exist"
 _LOG_MAGICS = (*RECORD_MAGICS, BLANK_MAGIC)
+# Of a file of RocksDB with rows.
+TABLE_SUFFIX = ".sst"
 
 
 class FoundFile(NamedTuple):
@@ -138,6 +140,11 @@ class StoreListing:
     def databases(self) -> list[str]:
         """Return the directories that contain a RocksDB database."""
         return sorted({file.what.owner or "" for file in self.of_kind(FileKind.ROCKSDB)})
+
+    def has_rows(self, directory: str) -> bool:
+        """Return whether the database in ``directory`` can have rows: a table file, or a log that is not empty."""
+        files = (file for file in self.of_kind(FileKind.ROCKSDB) if file.what.owner == directory)
+        return any(file.path.endswith((TABLE_SUFFIX, ".log")) and file.size for file in files)
 
 
 def list_store(

@@ -25,9 +25,8 @@ from rmqtool.formats import layouts, paths, rocksdb_rows
 from rmqtool.formats.layouts import RocksDBOffsetValue, RocksDBQueueValue
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, BoundRowKey, QueueRowKey
-from rmqtool.store.listing import FoundFile, QueueId, StoreListing
+from rmqtool.store.listing import TABLE_SUFFIX, FoundFile, QueueId, StoreListing
 
-_TABLE_SUFFIX = ".sst"
 _PIECE = 1 << 20
 _TABLE_NAME = re.compile(r"[0-9]+\.sst")
 _TEMPORARY = re.compile(r"\S*/rmqtool-rocksdb-[^/\s]+/")
@@ -153,14 +152,6 @@ def _way_out(store: Listed, directory: str) -> str:
     return f"rmqtool copy {quote(store.root)} {quote(store.root)}.new --salvage"
 
 
-def has_rows(store: Listed, directory: str) -> bool:
-    """Return whether a database can have rows: it has a table file, or a log that is not empty."""
-    return any(
-        file.what.owner == directory and file.path.endswith((_TABLE_SUFFIX, ".log")) and file.size
-        for file in store.listing.of_kind(FileKind.ROCKSDB)
-    )
-
-
 @contextmanager
 def open_database(store: Listed, directory: str) -> Iterator[Database]:
     """Open the database in ``directory`` of the store.
@@ -221,7 +212,7 @@ def copy_database(store: Listed, directory: str, target: str) -> None:
         name = file.what.name or ""
         if file.what.owner != directory or "/" in name:
             continue
-        table = _find_real(store.filesystem, file.path) if name.endswith(_TABLE_SUFFIX) else None
+        table = _find_real(store.filesystem, file.path) if name.endswith(TABLE_SUFFIX) else None
         if table is not None:
             os.symlink(table, os.path.join(target, name))
         else:
@@ -262,7 +253,7 @@ class QueueRow(NamedTuple):
 
 def has_database_queues(store: Listed) -> bool:
     """Return whether the store has a queue database that can have rows."""
-    return paths.CONSUME_QUEUE in store.listing.databases() and has_rows(store, paths.CONSUME_QUEUE)
+    return store.listing.has_rows(paths.CONSUME_QUEUE)
 
 
 def iter_bound_rows(database: Database) -> Iterator[tuple[QueueId, str, RocksDBOffsetValue]]:

@@ -49,7 +49,7 @@ from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.config_files import read_batch_topics
 from rmqtool.store.index_files import Geometry, read_header
 from rmqtool.store.listing import StoreListing, list_store, lock_store
-from rmqtool.store.rocksdb import ListedStore, has_rows
+from rmqtool.store.rocksdb import ListedStore
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
 if TYPE_CHECKING:
@@ -362,8 +362,7 @@ class _Recovery:
         config = self.config
         if not (config.message_index_enable and config.index_file_write_enable):
             return None
-        store = ListedStore(self.files.shown(""), self.files, listing)
-        if has_rows(store, paths.ROCKSDB_STORE) and not any(listing.of_kind(FileKind.INDEX)):
+        if listing.has_rows(paths.ROCKSDB_STORE) and not any(listing.of_kind(FileKind.INDEX)):
             return None
         service = IndexService(self.files, Geometry(config.max_hash_slot_num, config.max_index_num), self.setup.clock)
         service.restore(sorted(file.what.name or "" for file in listing.of_kind(FileKind.INDEX)), None)
