@@ -142,7 +142,7 @@ def run_export(request: Request, engine: Engine) -> Outcome:
         sources = plan_sources(request.paths, request.choice, starts, settled=request.since_last)
         for source in sources:
             _require_unbroken(source, read.get(source.broker), request.directory)
-        _require_space(target, sources)
+        _require_free_space(target, sources)
         collected = Collected(target, request, read)
         jobs = [_job(request, target, source, at) for at, source in enumerate(sources)]
         with closing(engine(jobs)) as running:
@@ -211,7 +211,7 @@ def _require_unbroken(source: Source, before: Progress | None, directory: str) -
         )
 
 
-def _require_space(target: AnyTarget, sources: Sequence[Source]) -> None:
+def _require_free_space(target: AnyTarget, sources: Sequence[Source]) -> None:
     if is_far(target.staging):
         return
     wanted = sum(source.bytes for source in sources) // _LEAST_SHARE

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
 
 from rmqtool.errors import FileMissing, NoMemory, NoSpace, ReadFailed, RmqtoolError, WriteFailed
-
-if TYPE_CHECKING:
-    from rmqtool.files.filesystem import ReadableFileSystem
 
 _OWNER = "run the command as the owner of the store, or as root"
 DISK_FAILS = "the disk may be failing (see the kernel log): rmqtool copy STORE NEW --salvage copies what can be read"
@@ -48,17 +44,6 @@ def write_failed(operation: str, file: str, cause: OSError) -> WriteFailed:
     error = kind(_sentence(operation, file, cause), file=file, hint=_hint(cause))
     error.__cause__ = cause
     return error
-
-
-def require_room(files: ReadableFileSystem, needed: int, what: str, hint: str = "free some space there first") -> None:
-    """Raise NoSpace if the disk of ``files`` does not have ``needed`` bytes for ``what``."""
-    available = files.space().available
-    if available < needed:
-        raise NoSpace(
-            f"{what} needs {needed} bytes, but only {available} are free; nothing was written",
-            file=files.shown(""),
-            hint=hint,
-        )
 
 
 def _sentence(operation: str, file: str, cause: OSError) -> str:

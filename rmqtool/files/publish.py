@@ -25,9 +25,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import BinaryIO, Final
 
-from rmqtool.errors import NoSpace, Refused, RmqtoolError, StoreInUse, WriteFailed
+from rmqtool.errors import Refused, RmqtoolError, StoreInUse, WriteFailed
 from rmqtool.files.failures import os_error, write_failed
 from rmqtool.files.filesystem import Attributes, Closable, Kind, Status, iter_tree
+from rmqtool.files.free_space import require_free_space
 from rmqtool.files.lock import close_descriptor
 from rmqtool.files.object_storage import is_object_address
 from rmqtool.files.posix import PosixReadableFileSystem
@@ -398,16 +399,11 @@ class StagedCopy:
         if not os.path.isdir(self.parent):
             raise Refused(f"{self.parent} is not a directory", file=self.parent, hint=f"mkdir -p {self.parent}")
 
-    def require_room(self, size: int) -> None:
+    def require_free_space(self, size: int) -> None:
         """Refuse a copy that will not fit."""
+        hint = "name a target on a larger disk, or select less (-t, -b, -e)"
         with PosixReadableFileSystem(self.parent) as files:
-            available = files.space().available
-        if available < size:
-            raise NoSpace(
-                f"the copy needs up to {size} bytes, but only {available} are free; nothing was written",
-                file=self.parent,
-                hint="name a target on a larger disk, or select less (-t, -b, -e)",
-            )
+            require_free_space(files, size, "the copy needs up to", hint)
 
     def clear_dead(self) -> None:
         """Remove what a killed copy left."""
@@ -512,7 +508,7 @@ def staged(target: str, like: str, size: int) -> Iterator[StagedCopy]:
         try:
             staging.clear_dead()
             staging.require_free()
-            staging.require_room(size)
+            staging.require_free_space(size)
             staging.prepare(like)
         except PermissionError as error:
             hint = "name a directory that you can write to"

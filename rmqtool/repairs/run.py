@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from shlex import quote
 
 from rmqtool.errors import Refused, RmqtoolError, StoreError, WriteFailed
-from rmqtool.files.failures import require_room
 from rmqtool.files.filesystem import Attributes, Status, WritableFileSystem, join
+from rmqtool.files.free_space import require_free_space
 from rmqtool.files.journal import JournalledFileSystem, Undone, require_undoable, undo
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.files.publish import require_outside, sync
@@ -50,7 +50,7 @@ def apply_plan(areas: Areas, plan: Plan, places: Places, about: Mapping[str, obj
 
     Refused if the store has changed since the plan was made. ``about`` is recorded in the journals.
     """
-    _require_space(plan, places)
+    _require_free_space(plan, places)
     name = _free_name(places.journals, plan.id)
     with ExitStack() as opened:
         try:
@@ -111,17 +111,18 @@ def _require_unchanged(areas: Areas, plan: Plan) -> None:
         )
 
 
-def _require_space(plan: Plan, places: Places) -> None:
+def _require_free_space(plan: Plan, places: Places) -> None:
     """Refuse a plan for which there is not enough space, before anything is written."""
     saved = sum(step.saved for step in plan.allowed) + _LINES
     hint = "free some space there, or keep the journal on another disk: --journal DIR"
-    require_room(places.journals, saved, "the journal", hint)
+    require_free_space(places.journals, saved, "the journal needs", hint)
     for number, files in enumerate(places.areas):
         grown = sum(_growth(files, step) for step in plan.allowed if step.area == number)
         shared = _on_one_disk(files, places.journals)
-        require_room(
-            files, grown + (saved if shared else 0), "the repair", hint if shared else "free some space there first"
-        )
+        if shared:
+            require_free_space(files, grown + saved, "the repair needs", hint)
+        else:
+            require_free_space(files, grown, "the repair needs")
 
 
 def _on_one_disk(one: WritableFileSystem, other: WritableFileSystem) -> bool:

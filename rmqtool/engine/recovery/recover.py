@@ -36,8 +36,8 @@ from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.engine.recovery.rows import RowQueuesCheck
 from rmqtool.engine.row_queues import QueueRows
 from rmqtool.errors import OptionalMissing, ReadFailed, Refused
-from rmqtool.files.failures import require_room
 from rmqtool.files.filesystem import Kind, ReadableFileSystem, WritableFileSystem, split
+from rmqtool.files.free_space import require_free_space
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import paths
@@ -211,7 +211,7 @@ class _Recovery:
     def _before_write(self, path: str, action: str) -> None:
         """Record a write. Before the first one check the free space, and mark the store as open."""
         if self.room:
-            require_room(self.files, self.room, "the recovery")
+            require_free_space(self.files, self.room, "the recovery needs")
             self.room = 0
         if not self._is_marked:
             mark_open(self.files, self.config.version)
