@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 
+# Shown instead of every secret, so that its length tells nothing.
+MASK = "***"
+
 # Parts of names that upstream, its plug-ins and users give to secrets. "pass" counts at the end only: it is part of
 # other words, such as "passive".
 _SECRET = re.compile(r"passw|pass$|secret|token|credential|private_?key", re.IGNORECASE)

@@ -15,7 +15,6 @@ from rmqtool.config.settings import SETTINGS, UNUSED, Origin, Setting, Settings,
 from rmqtool.errors import UsageError
 from rmqtool.findings import Finding, Severity
 
-MASK = "********"
 _NOT_USED = "not used by rmqtool"
 # Settings that name a user of the broker. On the wire an access key is shown: it tells who asked.
 _USER = re.compile(r"access_?key|initAuthenticationUser", re.IGNORECASE)
@@ -230,7 +229,7 @@ _PATH_ATTRIBUTES = (
 
 
 def _seen(name: str, text: str) -> str:
-    return MASK if text and is_secret(name) else text
+    return secrets.MASK if text and is_secret(name) else text
 
 
 def _from_java_text(row: Setting, text: str, version: Version) -> object:

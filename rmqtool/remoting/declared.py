@@ -25,6 +25,7 @@ from enum import Enum, StrEnum
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn, Self, dataclass_transform
 
 from rmqtool.formats.java import parse_int, parse_long
+from rmqtool.secrets import MASK
 
 # Java's types: what mypy sees is on the right.
 String = str
@@ -233,9 +234,7 @@ class Declared:
 
     def __repr__(self) -> str:
         """Return the fields that were given; secrets are masked."""
-        parts = (
-            f"{name}={'***' if self.fields[name].secret else repr(value)}" for name, value in self.__dict__.items()
-        )
+        parts = (f"{name}={MASK if self.fields[name].secret else repr(value)}" for name, value in self.__dict__.items())
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

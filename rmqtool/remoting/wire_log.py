@@ -18,9 +18,8 @@ from rmqtool.remoting.command import RemotingCommand, version_name
 from rmqtool.remoting.headers import Row
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.signature import SECURITY_TOKEN, SIGNATURE
-from rmqtool.secrets import is_secret
+from rmqtool.secrets import MASK, is_secret
 
-MASK: Final = "***"
 _LONGEST: Final = 200
 _HOOKS: Final = frozenset({SIGNATURE, SECURITY_TOKEN})
 _PROPERTY = re.compile(r"(?m)^([^=\n]*)=(.+)$")

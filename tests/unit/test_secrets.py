@@ -6,10 +6,9 @@ import pytest
 
 from rmqtool import secrets
 from rmqtool.config import StoreConfig
-from rmqtool.config.store_config import MASK
 from rmqtool.remoting.command import RemotingCommand
-from rmqtool.remoting.wire_log import MASK as WIRE_MASK
 from rmqtool.remoting.wire_log import line_of
+from rmqtool.secrets import MASK
 
 NAMES = (
     "secretKey",
@@ -30,7 +29,7 @@ def test_a_secret_is_masked_as_a_setting_and_on_the_wire(name: str) -> None:
     config = StoreConfig.default().with_broker_conf(f"{name}=hunter2")
     assert {line.name: line.value for line in config.iter_shown()}[name] == MASK
     line = line_of(RemotingCommand(310, {name: "hunter2"}))
-    assert f"{name}={WIRE_MASK}" in line
+    assert f"{name}={MASK}" in line
     assert "hunter2" not in line
 
 

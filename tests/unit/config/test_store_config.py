@@ -8,9 +8,9 @@ import pytest
 import rmqtool
 from rmqtool.config import SETTINGS, BrokerRole, FlushDiskType, Origin, StoreConfig, Version, is_secret
 from rmqtool.config.settings import UNUSED
-from rmqtool.config.store_config import MASK
 from rmqtool.errors import UsageError
 from rmqtool.findings import Severity
+from rmqtool.secrets import MASK
 
 # From the tables of defaults of the three versions: name, 4.9, 5.3, 5.4.
 DEFAULTS = [
