@@ -529,10 +529,6 @@ def _group_of(message: Message) -> str | None:
     return message.properties.get(PGROUP) if group is None else group
 
 
-# The dimensions that a user can name. Reports also group by unique key, body and segment.
-DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day", "size", "kind")
-
-
 class Grouped(NamedTuple):
     """The result of one range: the groups of each grouping, all messages as one group, and damage."""
 

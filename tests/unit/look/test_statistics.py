@@ -8,10 +8,11 @@ from datetime import UTC, timedelta, timezone
 import numpy as np
 import pytest
 
+from rmqtool.api.stat import DIMENSIONS
 from rmqtool.filters.wanted import parse_patterns
 from rmqtool.formats.hosts import parse_host
 from rmqtool.log import group as group_tables
-from rmqtool.log.group import DIMENSIONS, Groups, GroupTable, hash_values, join_tables, start_of_day, start_of_hour
+from rmqtool.log.group import Groups, GroupTable, hash_values, join_tables, start_of_day, start_of_hour
 from rmqtool.log.ranges import Effort
 from rmqtool.log.select import Selection
 from rmqtool.look.stat_reports import report_delays, report_retention, report_retries, report_transactions
