@@ -97,17 +97,22 @@ def check_mount(case: Case) -> Iterator[Finding]:
 
 def check_segments(case: Case) -> Iterator[Finding]:
     """Yield wrong names and sizes of the log's files, and gaps between them."""
-    size = _segment_size(case, case.log)
     if len(case.log) > 1:
-        yield from _check_stated(case, FileKind.COMMIT_LOG, case.log.segments, size)
-    for segment in case.log:
-        if segment.size != size and not _is_being_made(case, case.log, segment):
-            text = f"{segment.size} bytes, the others have {size}"
-            yield new_finding("CL-SIZE", text, Place(case.shown(segment), 0, segment.size), size=size)
+        yield from _check_stated(case, FileKind.COMMIT_LOG, case.log.segments, _segment_size(case, case.log))
+    yield from check_sizes(case)
     yield from check_names(case)
     if not case.live:
         yield from check_last(case.log, greatest_end(simple_queues(case.store.listing)))
     yield from check_gaps(case)
+
+
+def check_sizes(case: Case) -> Iterator[Finding]:
+    """Yield the files of the log that have another size than most."""
+    size = _segment_size(case, case.log)
+    for segment in case.log:
+        if segment.size != size and not _is_being_made(case, case.log, segment):
+            text = f"{segment.size} bytes, the others have {size}"
+            yield new_finding("CL-SIZE", text, Place(case.shown(segment), 0, segment.size), size=size)
 
 
 # The setting for the size of each kind of file, and the unit that a broker rounds it up to.

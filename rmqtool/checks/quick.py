@@ -7,19 +7,17 @@ from dataclasses import replace
 from functools import partial
 
 from rmqtool.checks.case import Case, Depth
-from rmqtool.checks.files import check_queue_files, no_lock_file
+from rmqtool.checks.files import check_mount, check_queue_files, check_sizes, no_lock_file
 from rmqtool.checks.index_files import check_index_quickly
 from rmqtool.checks.log import check_gaps, check_last, check_names
 from rmqtool.findings import Finding, Place, Severity, addressed, new_finding
-from rmqtool.findings.finding import counted
 from rmqtool.formats import checkpoints, paths
 from rmqtool.look.absent_queues import find_absent_queues, find_dispatched, iter_absent_queues, iter_odd_offsets
 from rmqtool.look.disk import check_disk
 from rmqtool.look.overview import Overview
 from rmqtool.store.config_files import Configs
-from rmqtool.store.listing import LOG_IS_EMPTY, QueueId
+from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
-from rmqtool.store.segments import SegmentQueue
 
 
 def judge(store: Store, overview: Overview) -> None:
@@ -42,10 +40,10 @@ def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Ite
     for part in (
         check_names(case),
         check_gaps(case),
-        _check_sizes(case.log),
+        check_sizes(case),
         # A running broker may have created a file since the listing.
         iter(()) if overview.lock == "held" else check_last(case.log, overview.queues_end),
-        _check_mount(overview),
+        check_mount(case),
         _check_abort(overview),
         _check_checkpoint(store, overview),
         # A closer check reports the missing messages of a gap; what info reports must stay true then.
@@ -66,19 +64,6 @@ def _check_abort(overview: Overview) -> Iterator[Finding]:
     text = "abort is present: the last stop was not clean"
     # Before a full check it is unknown what needs repair, so there is no fix yet: the next start is rehearsed first.
     yield replace(new_finding("ST-ABORT", text, Place(paths.ABORT)), fix=None)
-
-
-def _check_sizes(log: SegmentQueue) -> Iterator[Finding]:
-    for segment in log:
-        if segment.size != log.segment_size:
-            text = f"{counted(segment.size, 'byte')}, the others have {log.segment_size}"
-            yield new_finding("CL-SIZE", text, Place(segment.path))
-
-
-def _check_mount(overview: Overview) -> Iterator[Finding]:
-    if not overview.log_files and any(topic.queues for topic in overview.topics.values()):
-        text = f"{LOG_IS_EMPTY}: is its volume mounted?"
-        yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
 
 
 def _check_checkpoint(store: Store, overview: Overview) -> Iterator[Finding]:
