@@ -41,11 +41,14 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     return tuple(delays)
 
 
+_DEFAULT_DELAYS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+
+
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
     """How a broker's version and settings change the dispatch."""
 
-    delays: tuple[int, ...] = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+    delays: tuple[int, ...] = _DEFAULT_DELAYS
     # The settings enableMultiDispatch and enableLmq. With RocksDB queues a broker takes enableLmq for both.
     multi_dispatch: bool = True
     lmq: bool = True
@@ -56,7 +59,9 @@ class DispatchRules:
     tag_entries: bool = False
 
 
-def rules_of(version: str, delays: tuple[int, ...], *, multi_dispatch: bool = True, lmq: bool = True) -> DispatchRules:
+def rules_of(
+    version: str, delays: tuple[int, ...] = _DEFAULT_DELAYS, *, multi_dispatch: bool = True, lmq: bool = True
+) -> DispatchRules:
     """Return the rules of a broker of ``version``; ``delays`` are those of its delay levels in ms, level 1 first."""
     return DispatchRules(
         delays, multi_dispatch, lmq, guarded=is_since(version, "5.1.1"), tag_entries=is_since(version, "5.4.0")

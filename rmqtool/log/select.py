@@ -22,7 +22,7 @@ from rmqtool.columns.records import Records, are_bridges
 from rmqtool.filters.columns import match_columns, match_tags
 from rmqtool.filters.wanted import Wanted
 from rmqtool.formats.commit_log import Message, decode_record, fields_decoder
-from rmqtool.formats.dispatch import DispatchRules, dispatch_targets
+from rmqtool.formats.dispatch import DispatchRules, dispatch_targets, rules_of
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.property_names import INNER_MULTI_DISPATCH
@@ -31,7 +31,6 @@ Queue = tuple[str, int]
 
 # In the bytes of every message that names further queues.
 _TARGETS = re.compile(b"INNER_MULTI_DISPATCH\x01")
-_DEFAULT_RULES = DispatchRules()
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,14 @@ class Selection(Wanted):
 
     ``least_offset`` is the first wanted offset of each wanted queue. ``least_offsets`` has queues with their first
     wanted offset: other queues of their topics are wanted entirely, other topics not at all. ``physical_from`` is a
-    lower bound for the first wanted message. ``rules`` tell the further queues of a message; where topics are named, a
-    message counts for those too.
+    lower bound for the first wanted message. Where topics are named, a message counts for its further queues too;
+    ``version`` is the broker that dispatched it to those.
     """
 
     least_offset: int | None = None
     least_offsets: Mapping[Queue, int] | None = None
     physical_from: int = 0
-    rules: DispatchRules = _DEFAULT_RULES
+    version: str = "4.9"
 
     @classmethod
     def of(cls, wanted: Wanted, **places: Any) -> Selection:
@@ -62,6 +61,11 @@ class Selection(Wanted):
     def scope(self) -> Selection:
         """Return only the questions about the place of a message."""
         return replace(self, begin=None, end=None, tags=None, key=None, where=None, body=None)
+
+    @cached_property
+    def _rules(self) -> DispatchRules:
+        """How the broker of ``version`` dispatched; few logs have messages with further queues."""
+        return rules_of(self.version)
 
     @cached_property
     def _unread_topics(self) -> frozenset[str] | None:
@@ -128,7 +132,7 @@ class Selection(Wanted):
         if self.names_queues:
             for row in _rows_with_targets(records, ~wanted):
                 wanted[row] = any(
-                    self._is_place(*place) for place in dispatch_targets(_message(records, row), self.rules)
+                    self._is_place(*place) for place in dispatch_targets(_message(records, row), self._rules)
                 )
         return wanted
 
@@ -200,7 +204,7 @@ class Selection(Wanted):
             return topics, queue_ids, offsets
         names = topics.each(lambda topic: topic, np.object_)
         for row in rows:
-            places = dispatch_targets(_message(records, row), self.rules)
+            places = dispatch_targets(_message(records, row), self._rules)
             names[row], queue_ids[row], offsets[row] = next(place for place in places if self._is_place(*place))
         distinct = sorted(set(names.tolist()))
         number = {name: code for code, name in enumerate(distinct)}
@@ -208,7 +212,7 @@ class Selection(Wanted):
 
     def may_want(self, message: Message) -> bool:
         """Return whether a damaged message may be a wanted one, as far as its queue and time tell."""
-        queues = [(message.topic, message.queue_id), *(place[:2] for place in dispatch_targets(message, self.rules))]
+        queues = [(message.topic, message.queue_id), *(place[:2] for place in dispatch_targets(message, self._rules))]
         if not any(self.wants_queue(*queue) for queue in queues):
             return False
         time = message.store_timestamp

@@ -207,7 +207,7 @@ def plan_request(source: Source, request: Request, effort: Effort) -> tuple[Plan
     """Return the plan for a source, and the selection with all bounds that are known."""
     selection = request.selection
     if source.store is not None:
-        selection = replace(selection, rules=source.store.dispatch_rules)
+        selection = replace(selection, version=source.store.version.value)
     if source.topic is not None:
         selection = replace(selection, topics=parse_patterns([source.topic]), queue_id=source.queue_id)
     selection = bound_by_queues(source.files, source.queues, selection)

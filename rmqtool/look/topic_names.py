@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
@@ -38,14 +38,19 @@ def find_topics(store: Store, patterns: TopicPatterns) -> list[str] | None:
 
 
 def _iter_known(store: Store) -> Iterator[str]:
-    # Imported when needed: a topic that is named in full needs neither queues nor configuration.
+    # Imported when needed: most topics are known by their queue files.
     from rmqtool.store.config_files import read_configs
     from rmqtool.store.rocksdb import read_queue_bounds
 
-    for kind in (FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE):
-        yield from (queue.topic for queue in store.listing.queues(kind))
+    yield from _iter_in_files(store)
     yield from (queue.topic for queue in read_queue_bounds(store))
     yield from read_configs(store).topics
+
+
+def _iter_in_files(store: Store) -> Iterator[str]:
+    """Yield the topics with queues in files; nothing is read for them."""
+    for kind in (FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE):
+        yield from (queue.topic for queue in store.listing.queues(kind))
 
 
 def near_topics(store: Store, topic: str) -> list[str]:
@@ -80,13 +85,16 @@ def describe_unknown(store: Store, patterns: TopicPatterns) -> Unknown | None:
     """
     from difflib import get_close_matches
 
-    if not patterns.patterns:
+    def unmatched(topics: Iterable[str]) -> list[str]:
+        return [pattern for pattern in patterns.patterns if not parse_patterns([pattern]).select(topics)]
+
+    if not unmatched(set(_iter_in_files(store))):
         return None
     try:
         known = sorted({*_iter_known(store), *({QUARANTINE} & set(patterns.patterns))})
     except (OptionalMissing, ReadFailed):
         return None
-    unknown = [pattern for pattern in patterns.patterns if not parse_patterns([pattern]).select(known)]
+    unknown = unmatched(known)
     if not known or not unknown:
         return None
     near = dict.fromkeys(name for pattern in unknown for name in get_close_matches(pattern, known, n=3))

@@ -151,9 +151,9 @@ ENTRY_POINTS = ("rmqtool.spark.source",)
 TABLES = frozenset({"rmqtool.broker.processors.by_code"})
 
 # Ceilings of what only grows by itself. They may only fall.
-SINGLE_IMPORTERS = 34
+SINGLE_IMPORTERS = 32
 SMALL_MODULE_LINES = 80
-SMALL_MODULES = 7
+SMALL_MODULES = 6
 GERUNDS = 3
 SHARED_NAMES = 32
 FAN_OUT = 20
@@ -161,7 +161,7 @@ WIDE_MODULES = 15
 ASKS_WHAT_IS_LOADED = 0
 UNREACHED = 4
 # Files of the package that each journey of docs/tour.md crosses; "put" is one more message of an open producer.
-JOURNEYS: dict[str, int] = {"produce": 64, "put": 13, "cat": 47, "repair": 92, "spark": 42}
+JOURNEYS: dict[str, int] = {"produce": 64, "put": 13, "cat": 43, "repair": 91, "spark": 42}
 
 # Code that nothing calls yet, by the module's name or its beginning, and what will call it.
 CALLED_LATER: dict[str, str] = {
