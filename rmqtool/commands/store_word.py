@@ -1,4 +1,4 @@
-"""Find STORE among the words of a command line."""
+"""Find STORE among the words of a command line: which path is meant. ``api.store`` opens it."""
 
 from __future__ import annotations
 

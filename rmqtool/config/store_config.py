@@ -1,4 +1,8 @@
-"""StoreConfig: the settings of one store. Each has a value and an origin: default, broker.conf, command line."""
+"""StoreConfig: the settings of one store, and the lines that show them, with secrets masked.
+
+Each setting has a value and an origin: default, broker.conf, command line. Which names are secrets is in ``secrets``;
+here the names of users are added.
+"""
 
 from __future__ import annotations
 

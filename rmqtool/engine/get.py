@@ -1,4 +1,6 @@
-"""Reads messages from queues as a broker does: by queue offset, with its limits, statuses and next offsets.
+"""Gets messages of a queue as a broker does: by queue offset, with its limits, statuses and next offsets.
+
+Queues of compacted topics are in ``reader``.
 
 The versions test the same conditions in another order, so they stop at different entries. A record is returned as it
 is, without a check, as brokers do: consumers check records. upstream: DefaultMessageStore.getMessage.

@@ -1,7 +1,7 @@
-"""Turns messages into tickets that can be written: checks, delays, encoding. All before the writer's lock is taken.
+"""Turns messages into tickets that can be written: checks, delays (SCHEDULE_TOPIC_XXXX), encoding.
 
-The first check that fails decides. upstream: DefaultMessageStore.asyncPutMessage and CommitLog.asyncPutMessage (4.9),
-HookUtils (5.x).
+All of it is done before the writer's lock is taken. The first check that fails decides. upstream:
+DefaultMessageStore.asyncPutMessage and CommitLog.asyncPutMessage (4.9), HookUtils (5.x).
 
 A delayed message is stored elsewhere until it is due: in a queue of the schedule topic for a delay level, in the topic
 of the timer wheel for a time of delivery (5.x). It keeps its own topic and queue as properties.

@@ -1,7 +1,7 @@
-"""The real files of a store, for writing. Bytes go out by pwrite and are forced by fdatasync; space is reserved.
+"""The real files of a store, for writing: the system calls pwrite, fdatasync and fallocate.
 
-Bytes are written with ``pwrite`` and made durable with ``fdatasync``. Opening never creates a file, and creating never
-opens an existing one.
+Which segment is preallocated, and when, is decided in ``engine.commit_log``. Opening never creates a file, and creating
+never opens an existing one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Codes inside records: the magic of each record version, the system flags, and the releases of RocketMQ.
+"""Record versions begin here: the magic of each one; the system flags of records; the releases of RocketMQ.
 
-A new record version begins here; then come ``declarations`` and ``commit_log``.
+The fields of a version are in ``declarations``, its decoder in ``commit_log``.
 
 Codes are open: an unknown value stays a value and is shown as a number. Releases are written ``4.9``, ``5.3``, ``5.4``,
 or exactly, as ``5.3.1``.

@@ -1,6 +1,6 @@
-"""The queue offset that a broker of the store's version answers for a time, for queues of every kind.
+"""Queue offsets by time in a store without a broker: finds each queue's files or rows, bounds and end of the log.
 
-``store.time_search`` has the searches of the versions; here they get the queues, their bounds and the end of the log.
+``store.time_search`` has the searches themselves, as each version makes them.
 """
 
 from __future__ import annotations

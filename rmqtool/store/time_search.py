@@ -1,4 +1,4 @@
-"""The queue offset that a broker answers for a time. The versions search differently, some with surprising results.
+"""Offset by time: the searches in one queue, as each version makes them. Some have surprising results.
 
 The quirks are kept, because consumers of that broker get those answers.
 
