@@ -21,7 +21,6 @@ from rmqtool.columns.gather import gather
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
 from rmqtool.columns.records import Records, are_bridges, decode_records
-from rmqtool.config import StoreConfig
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import (
@@ -43,7 +42,7 @@ from rmqtool.formats.commit_log import (
     iter_odd_fields,
 )
 from rmqtool.formats.compression import body_codec, inflate_body
-from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
+from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.flaws import Flaw
 from rmqtool.log.read import Rows
 from rmqtool.log.walk import Place
@@ -79,15 +78,6 @@ class Wanted:
     inflating: Inflating = Inflating.NONE
     keys: bool = True
     tag_keys: bool = False
-
-
-def rules_for(config: StoreConfig) -> DispatchRules:
-    """Return the rules by which the broker of this store turns records into entries."""
-    try:
-        delays = parse_delay_levels(config.message_delay_level)
-    except ValueError:  # a broker does not start with this setting, so the default decides
-        delays = parse_delay_levels(DEFAULT_DELAY_LEVELS)
-    return rules_of(config.version.value, delays)
 
 
 class IndexKeys(NamedTuple):

@@ -15,7 +15,6 @@ from rmqtool.files.filesystem import LockState
 from rmqtool.files.salvaged import SalvagedFile
 from rmqtool.findings import Finding, Place, Severity
 from rmqtool.formats import paths
-from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import LogEnd, aligned_log, find_log_end
 from rmqtool.store.config_files import Configs, batch_topics, read_configs
@@ -164,13 +163,6 @@ class Case:
                     if written or salvaged.has_unreadable:
                         return segment.base_offset
         return -1
-
-    @cached_property
-    def rules(self) -> DispatchRules:
-        """The rules by which a broker of the store's version turns records into entries."""
-        from rmqtool.audit.due import rules_for
-
-        return rules_for(self.store.config)
 
     @cached_property
     def batch_topics(self) -> frozenset[str]:

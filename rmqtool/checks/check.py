@@ -49,7 +49,7 @@ def iter_reports(case: Case, index: IndexJudge, start: int, work_of: Working) ->
     from rmqtool.log.ranges import Effort
 
     wanted = Wanted(
-        case.rules,
+        case.store.dispatch_rules,
         case.batch_topics,
         Inflating.WHOLE if case.depth is Depth.DEEP else Inflating.HEADS,
         tag_keys=index.tagged,

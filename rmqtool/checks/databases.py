@@ -180,7 +180,7 @@ def _row_fault(case: Case, key: QueueRowKey, value: layouts.RocksDBQueueValue) -
         return f"row {key.queue_offset} says {value.size} bytes, its record has {record.total_size}"
     if record.store_timestamp != value.store_time:
         return f"row {key.queue_offset} says store time {value.store_time}, its record {record.store_timestamp}"
-    code = tags_code(record, case.rules.delays)
+    code = tags_code(record, case.store.dispatch_rules.delays)
     if value.tags_code != code and record.topic != SCHEDULE_TOPIC:
         return f"row {key.queue_offset} has tags code {value.tags_code}, the message has {code}"
     return None

@@ -25,6 +25,9 @@ _USER = re.compile(r"access_?key|initAuthenticationUser", re.IGNORECASE)
 # The default of the JVM property that MessageStoreConfig.MULTI_PATH_SPLITTER reads; it is not a setting.
 _PATH_SPLITTER = ","
 _JAVA_INTEGER = re.compile(r"[+-]?[0-9]+")
+# Delays with single spaces between them. upstream: if ScheduleMessageService.parseDelayLevel fails, load fails.
+_LEVELS = "messageDelayLevel"
+_DELAYS = re.compile(r"[0-9]+[smhd](?: [0-9]+[smhd])* *")
 _JAVA_DOUBLE = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?\s*")
 
 
@@ -96,8 +99,13 @@ class StoreConfig(Settings):
             try:
                 values[name] = _from_java_text(row, text, self.version)
             except _NotAccepted as wanted:
-                message = f"{name} = {text!r} is not {wanted}; a broker ignores the line and keeps {self.value(name)}"
-                findings.append(Finding(CODE, Severity.WARNING, message, file=file))
+                message = f"{name} = {text!r} is not {wanted}"
+                if name == _LEVELS:
+                    why = "a broker does not start"
+                    findings.append(Finding(CODE, Severity.ERROR, message, file=file, consequence=why))
+                else:
+                    message += f"; a broker ignores the line and keeps {self.value(name)}"
+                    findings.append(Finding(CODE, Severity.WARNING, message, file=file))
             else:
                 if row.kind is bool and text.lower() not in ("true", "false"):
                     message = f"{name} = {text!r} is not true, so a broker takes it as false"
@@ -253,6 +261,8 @@ def _from_java_text(row: Setting, text: str, version: Version) -> object:
         return float(match[1])
     if version > Version.V4_9:
         text = text.strip()
+    if row.name == _LEVELS and not _DELAYS.fullmatch(text):
+        raise _NotAccepted("a list of delays, such as 1s 5s 10m")
     if issubclass(row.kind, StrEnum):
         if text not in row.kind.__members__:
             raise _NotAccepted("one of " + ", ".join(row.kind.__members__))

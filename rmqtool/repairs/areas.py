@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rmqtool.audit.due import Inflating, Wanted, rules_for
+from rmqtool.audit.due import Inflating, Wanted
 from rmqtool.audit.log_pass import LogExtract
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.parts import Setup
@@ -100,7 +100,7 @@ class Areas(Closable):
             listing = self.store.listing
             topics = read_batch_topics(self.store.filesystem)
             topics |= {queue.topic for queue in listing.queues(FileKind.BATCH_CONSUME_QUEUE)}
-            rules = rules_for(self.store.config)
+            rules = self.store.dispatch_rules
             wanted = Wanted(rules, topics, Inflating.HEADS, tag_keys=rules.tag_entries)
             entries = listing.segments(listing.of_kind(FileKind.DLEDGER_DATA))
             self._extract = LogExtract(wanted, frozenset(segment.path for segment in entries))

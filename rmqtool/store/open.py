@@ -134,6 +134,14 @@ def kept_listing(path: str) -> Iterator[None]:
         yield
 
 
+def rules_for(config: StoreConfig) -> DispatchRules:
+    """Return the rules by which a broker turned the records of a store into entries.
+
+    An entry for a further queue proves that its switch was on, so all are taken for on.
+    """
+    return rules_of(config.version.value, parse_delay_levels(config.message_delay_level))
+
+
 @dataclass(repr=False)
 class Store:
     """An open store. ``version`` is the broker whose rules apply, ``version_reason`` how it is known."""
@@ -153,11 +161,8 @@ class Store:
 
     @cached_property
     def dispatch_rules(self) -> DispatchRules:
-        """The dispatch rules of this broker.
-
-        An entry for a further queue proves that its switch was on, so all are taken for on.
-        """
-        return rules_of(self.version.value, parse_delay_levels(self.config.message_delay_level))
+        """The rules by which the broker of this store turned records into entries."""
+        return rules_for(self.config)
 
     @property
     def is_dledger(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rmqtool.config import FlushDiskType, Origin, StoreConfig, Version
 from rmqtool.errors import ReadFailed, StoreError
 from rmqtool.files.filesystem import ReadableFile
+from rmqtool.findings import Severity
 from rmqtool.formats import index, paths
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
@@ -51,6 +52,8 @@ class StartSettings:
     compaction: bool
     recover_max_num: int
     rules: DispatchRules
+    # The setting with which the broker does not start, and what is wrong with it.
+    refused: str | None = None
     largest_array: int = LARGEST_ARRAY
 
     @classmethod
@@ -80,6 +83,7 @@ class StartSettings:
             compaction=config.enable_compaction,
             recover_max_num=max_num if max_num > 0 else DEFAULT_RECOVER_MAX_NUM,
             rules=rules,
+            refused=next((one.message for one in config.findings if one.severity is Severity.ERROR), None),
         )
 
     @property

@@ -194,6 +194,9 @@ class MessageStore:
             self.commit_log.walk_unconfirmed(self.checkpoint.confirm_phy_offset)
         if not index_loaded and not self.settings.is_4_9:
             raise LoadRefused(f"a directory in {paths.INDEX}/ has a number as its name")
+        if self.settings.refused is not None:
+            # upstream: the delay levels are parsed last, by ScheduleMessageService.load.
+            raise LoadRefused(self.settings.refused, exception=True)
         if self.settings.is_4_9:
             self._delay_offsets.load(self.queues, self.log)
 

@@ -49,6 +49,7 @@ from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.config_files import read_batch_topics
 from rmqtool.store.index_files import Geometry, read_header
 from rmqtool.store.listing import StoreListing, list_store, lock_store
+from rmqtool.store.open import rules_for
 from rmqtool.store.rocksdb import ListedStore
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
@@ -254,7 +255,7 @@ class _Recovery:
 
     def _source(self, listing: StoreListing) -> LogReading:
         """Return the reader of the log: ``extract`` if it has all that is wanted, so that segments are read once."""
-        from rmqtool.audit.due import Wanted, rules_for
+        from rmqtool.audit.due import Wanted
         from rmqtool.audit.log_pass import LogReading
 
         topics = self.setup.batch_topics

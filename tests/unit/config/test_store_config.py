@@ -109,6 +109,22 @@ def test_what_a_broker_cannot_convert_is_ignored_and_reported(line: str, kept: s
     assert kept in finding.message
 
 
+@pytest.mark.parametrize("text", ["abc", "1s 5q", "1s,5s", "1s  5s", "s", ""])
+def test_delay_levels_with_which_a_broker_does_not_start_are_an_error(text: str) -> None:
+    """The default levels are kept, so that the messages of such a store can be read."""
+    config = StoreConfig.default().with_broker_conf(f"messageDelayLevel={text}")
+    assert config.message_delay_level == StoreConfig.default().message_delay_level
+    [finding] = config.findings
+    assert (finding.code, finding.severity) == ("CF-CONF", Severity.ERROR)
+    assert finding.consequence == "a broker does not start"
+
+
+@pytest.mark.parametrize("text", ["1s", "1s 5s 10m 2h 1d", "1s 2s "])
+def test_delay_levels_are_taken(text: str) -> None:
+    config = StoreConfig.default().with_broker_conf(f"messageDelayLevel={text}")
+    assert (config.message_delay_level, config.findings) == (text.strip(), ())
+
+
 @pytest.mark.parametrize("text", ["yes", "1", "true ", ""])
 def test_what_is_not_true_is_false_and_reported(text: str) -> None:
     config = StoreConfig.default().with_broker_conf(f"checkCRCOnRecover={text}")
@@ -147,6 +163,7 @@ def test_assignments_override_and_are_strict() -> None:
         ("messageIndexSaef=true", "messageIndexSaef is not a setting", "did you mean messageIndexSafe?"),
         ("messageIndexSafe=yes", "neither true nor false", "--conf messageIndexSafe=true"),
         ("maxIndexNum=many", "maxIndexNum=many is not a whole number", "the default is 20000000"),
+        ("messageDelayLevel=1s 5q", "messageDelayLevel=1s 5q is not a list of delays", "the default is 1s 5s 10s"),
         ("commitLogRecoverMaxNum=100", "new in 5.4; a 5.3 broker does not read it", "--as 5.4"),
         ("brokerRole=MASTER", "one of ASYNC_MASTER, SYNC_MASTER, SLAVE", "the default is ASYNC_MASTER"),
     ],
