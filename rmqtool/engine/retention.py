@@ -253,6 +253,9 @@ class Retention:
             for base in self._behind(FileKind.BATCH_CONSUME_QUEUE, key, BATCH_UNIT_SIZE, log_min):
                 batch.remove_file(base)
                 removed.append(join(segment_directory(FileKind.BATCH_CONSUME_QUEUE, *key), segment_name(base)))
+        for directory in sorted({split(path)[0] for path in removed}):
+            # After a power cut the first of two files must not be back without the second.
+            self._files.fsync_dir(directory)
         removed += self._remove_index(log_min)
         if removed:
             self._on_removed()

@@ -48,6 +48,8 @@ class Life:
     """One life; ``chance`` decides what differs from seed to seed."""
 
     name: ClassVar[str]
+    # Of the store, where that makes a difference.
+    version = Version.V5_3
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -295,13 +297,19 @@ class Retention(Puts):
     """Old segments are deleted, with the queue and index files that lead to them; the young ones stay."""
 
     name = "retention"
-    _STAYS = 2
+    # How many segments go: the first index file leads to nothing else.
+    _GOES = 5
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        # What was said to be removed.
+        self.removed: tuple[str, ...] = ()
 
     def lay(self) -> FaultyDisk:
         disk = FaultyDisk()
         with MessageStore.create(self.setup(disk)) as store:
             number = 0
-            while len(store.commit_log.segments) < 5:
+            while len(store.commit_log.segments) < self._GOES + 3:
                 self.put(store, number)
                 number += 1
             store.flush_now()
@@ -315,16 +323,24 @@ class Retention(Puts):
             clock = clock_of(store)
             clock.advance(6 * 3_600_000)
             segments = store.commit_log.segments.segments
-            first_kept = segments[self._STAYS].base_offset
+            first_kept = segments[self._GOES].base_offset
             for place in [place for place in self.acknowledged if place < first_kept]:
                 del self.acknowledged[place]
-            for segment in segments[: self._STAYS]:
+            for segment in segments[: self._GOES]:
                 old = made.files.stat(segment.path)
                 then = (clock.now() - 80 * 3_600_000) * 1_000_000
                 made.files.set_attributes(segment.path, type(_attributes(old))(*_attributes(old)[:3], then))
-            store.clean_now()
+            self.removed = store.clean_now().files
+            disk.watch()
             self.put(store, 900)
         self.is_closed = True
+
+    def promises(self) -> object:
+        return super().promises(), self.removed
+
+    def judge(self, outcome: FaultyDisk) -> list[str]:
+        back = sorted(tree_of_disk(outcome).keys() & set(self.removed))
+        return super().judge(outcome) + [f"{path} was removed, and is there again" for path in back]
 
 
 def _attributes(status: Any) -> Any:
@@ -360,61 +376,6 @@ class Recoveries(Puts):
         with MessageStore.open(self.setup(disk)) as store:
             self.put(store, 500)
         self.is_closed = True
-
-
-class OddFiles(Puts):
-    """Segments and queue files with wrong names and sizes, and strangers among them, are put right by a recovery."""
-
-    name = "recovery of odd files"
-    _SEGMENT, _QUEUE_FILE = 2048, 200
-    _STRANGERS = ("commitlog/notes.txt", "commitlog/00000000000000000777")
-
-    def lay(self) -> FaultyDisk:
-        disk = FaultyDisk()
-        with MessageStore.create(self.setup(disk)) as store:
-            number = 0
-            # Queues of several files: the size of most is that of all.
-            while len(store.commit_log.segments) < 4 or number < 60:
-                self.put(store, number)
-                number += 1
-        files = FaultyFileSystem(disk, STORE)
-        names = sorted(one.name for one in files.listdir("commitlog"))
-        files.rename(f"commitlog/{names[1]}", f"commitlog/{int(names[1]) + 1:020d}")
-        for path in self._STRANGERS:
-            with files.create(path) as file:
-                file.pwrite(b"notes", 0)
-        # The removal of either syncs the same directory: what one makes durable must not hide what the other forgets.
-        if self.chance.random() < 0.5:
-            files.mkdir("commitlog/empty")
-        else:
-            files.create(f"commitlog/{len(names) * self._SEGMENT:020d}").close()
-        for path, more in ((f"commitlog/{names[0]}", 4096), (f"consumequeue/T/0/{0:020d}", 20)):
-            with files.open_write(path) as file:
-                file.truncate(file.size() + more)
-        files.create("abort").close()
-        settle(disk)
-        return disk
-
-    def live(self, disk: FaultyDisk) -> None:
-        recover(self.setup(disk))
-        self.is_closed = True
-
-    def judge(self, outcome: FaultyDisk) -> list[str]:
-        wrong = self._odd(outcome) if self.is_closed else []
-        recover(self.setup(outcome))
-        return wrong + [f"after recover: {one}" for one in self._odd(outcome)]
-
-    def _odd(self, outcome: FaultyDisk) -> list[str]:
-        tree = tree_of_disk(outcome)
-        wrong = self.missing(tree) + reader.misplaced(tree) + (["its marker is there"] if "abort" in tree else [])
-        wrong += [f"no queue leads to {one.physical_offset}" for one in reader.unreached(tree)]
-        for path, data in tree.items():
-            size = {"commitlog": self._SEGMENT, "consumequeue": self._QUEUE_FILE}.get(path.split("/")[0])
-            wrong += [f"{path} has {len(data)} bytes"] if size not in (None, len(data)) else []
-        if self.version is Version.V4_9 and FaultyFileSystem(outcome, STORE).exists("commitlog/empty"):
-            wrong.append("a directory is among the segments")
-        kept = [path for path in self._STRANGERS if tree.get(f"quarantine/{path}") == b"notes"]
-        return wrong if len(kept) == len(self._STRANGERS) else [*wrong, f"of the strangers only {kept} are kept"]
 
 
 class Services(Life):
@@ -680,19 +641,3 @@ class Starts(Life):
         wrong = [f"{one} is not there" for one in DIRECTORIES if not files.exists(one)]
         text = tree_of_disk(outcome).get("broker.conf", b"").decode()
         return wrong if f"maxHashSlotNum={SLOTS}" in text else [*wrong, "the settings are not there"]
-
-
-LIVES: tuple[type[Life], ...] = (
-    Puts,
-    Producers,
-    Retention,
-    Recoveries,
-    OddFiles,
-    Services,
-    Tables,
-    DamagedStore,
-    Repairs,
-    Undos,
-    Mirrors,
-    Starts,
-)

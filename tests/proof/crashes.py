@@ -5,11 +5,46 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from rmqtool.config import Version
 from tests.proof.campaign import Campaign, Outcome
-from tests.proof.crash_lives import LIVES, DamagedStore, Life, Repairs, Services, Undos
+from tests.proof.crash_lives import (
+    DamagedStore,
+    Life,
+    Mirrors,
+    Producers,
+    Puts,
+    Recoveries,
+    Repairs,
+    Retention,
+    Services,
+    Starts,
+    Tables,
+    Undos,
+)
 from tests.proof.model_disk import tree_of_disk
+from tests.proof.odd_lives import CutSegment, DeletedTopic, Leftovers, LostEnd, OddFiles
 from tests.support.faulty_disk import Chooser, Crash, FaultyDisk
+
+LIVES: tuple[type[Life], ...] = (
+    Puts,
+    Producers,
+    Retention,
+    Recoveries,
+    OddFiles,
+    CutSegment,
+    LostEnd,
+    Leftovers,
+    DeletedTopic,
+    Services,
+    Tables,
+    DamagedStore,
+    Repairs,
+    Undos,
+    Mirrors,
+    Starts,
+)
 
 # Disks judged of one cut. The first two are the one on which everything arrived and the one on which nothing did.
 STATES = 16
@@ -18,12 +53,20 @@ _SELDOM: dict[type[Life], int] = {Services: 12, Repairs: 4, Undos: 4, DamagedSto
 TURNS = tuple(life for turn in range(12) for life in LIVES if turn % _SELDOM.get(life, 1) == 0)
 
 
-def cut(kind: type[Life], seed: int, states: int = STATES) -> Outcome:
-    """Let a life of this kind lose power once, and judge what may be left."""
-    result = Outcome()
-    calls = _count_calls(kind, seed)
+class Cut(NamedTuple):
+    """A life that lost power: what it had promised, the disk with all that is in doubt, and in which call it was."""
+
+    life: Life
+    disk: FaultyDisk
+    call: int
+    calls: int
+
+
+def lose_power(kind: type[Life], seed: int, version: Version | None = None) -> Cut:
+    """Let a life of this kind, with a store of ``version`` if one is given, lose power once."""
+    calls = _count_calls(kind, seed, version)
     call = random.Random(f"{kind.name} {seed} call").randrange(1, calls + 1)
-    life = kind(random.Random(f"{kind.name} {seed}"))
+    life = _born(kind, seed, version)
     disk = life.lay()
     disk.crash_at(call)
     try:
@@ -33,6 +76,19 @@ def cut(kind: type[Life], seed: int, states: int = STATES) -> Outcome:
     else:
         # Threads can need fewer calls than they did when they were counted: the disk after the end is judged then.
         disk.crashed = True
+    return Cut(life, disk, call, calls)
+
+
+def _born(kind: type[Life], seed: int, version: Version | None) -> Life:
+    life = kind(random.Random(f"{kind.name} {seed}"))
+    life.version = version or life.version
+    return life
+
+
+def cut(kind: type[Life], seed: int, states: int = STATES) -> Outcome:
+    """Let a life of this kind lose power once, and judge what may be left."""
+    result = Outcome()
+    life, disk, call, calls = lose_power(kind, seed)
     for number, state in enumerate(disk.iter_outcomes(states, seed=seed)):
         where = f"{kind.name}, seed {seed}, power cut in call {call} of {calls}, disk {number}"
         result.judge(_judged(life, state), where)
@@ -92,8 +148,8 @@ def _judged(life: Life, state: FaultyDisk) -> list[str]:
         return [f"{type(error).__name__}: {error}"]
 
 
-def _count_calls(kind: type[Life], seed: int) -> int:
-    life = kind(random.Random(f"{kind.name} {seed}"))
+def _count_calls(kind: type[Life], seed: int, version: Version | None) -> int:
+    life = _born(kind, seed, version)
     disk = life.lay()
     before = len(disk.calls)
     life.live(disk)

@@ -215,6 +215,26 @@ def torn(tree: Tree) -> list[str]:
     return [f"{len(rest)} bytes of a torn record are left at {last + at}"] if rest and magic != _BLANK else []
 
 
+def first_break(tree: Tree) -> int | None:
+    """Return where the log is not whole and whole records follow, or None: a broker cuts the log there."""
+    broken: int | None = None
+    end: int | None = None
+    for base, data in segments(tree).items():
+        if broken is None and end not in (None, base):
+            broken = end
+        at = base
+        for record in iter_segment(data, base):
+            if broken is None and record.physical_offset != at:
+                broken = at
+            if broken is not None:
+                return broken
+            at = record.physical_offset + record.size
+        end = base + len(data)
+        if broken is None and not is_ended(data, base):
+            broken = at
+    return None
+
+
 def is_ended(data: bytes, base: int) -> bool:
     """Return whether a segment has no room after its last record, or a blank record to its end."""
     at = max((one.physical_offset + one.size - base for one in iter_segment(data, base)), default=0)
@@ -249,6 +269,16 @@ def java_hash(text: str) -> int:
         hashed = (31 * hashed + unit) & 0xFFFFFFFF
     hashed = abs(hashed - (1 << 32) if hashed & 0x80000000 else hashed)
     return hashed if hashed < 1 << 31 else 0
+
+
+def index_places(tree: Tree, slots: int) -> list[int]:
+    """Return the physical offsets of all entries of the index files."""
+    found = []
+    for path in sorted(path for path in tree if path.startswith("index/")):
+        (count,) = struct.unpack_from(">i", tree[path], 36)
+        at = [40 + 4 * slots + 20 * number for number in range(1, count)]
+        found += [struct.unpack_from(">q", tree[path], one + 4)[0] for one in at]
+    return found
 
 
 def index_hits(tree: Tree, text: str, slots: int) -> list[int]:

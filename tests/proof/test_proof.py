@@ -11,15 +11,27 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.guards.test_untouched import WRITERS
-from tests.proof import crashes, cuts, faults, forked, kills, mutants, reader, recorded, sectors, served, syncs
+from tests.proof import (
+    crashes,
+    cuts,
+    faults,
+    forked,
+    kills,
+    mutants,
+    reader,
+    recorded,
+    sectors,
+    served,
+    syncs,
+)
 from tests.proof.campaign import Campaign, Outcome
 from tests.proof.canaries import CANARIES, Canary, hunt
-from tests.proof.crash_lives import LIVES, Life, OddFiles, Services
+from tests.proof.crash_lives import Life, Retention, Services
+from tests.proof.crashes import LIVES
 from tests.proof.ledger import ROOT, Ledger
 from tests.proof.table import table_of
 
@@ -31,8 +43,9 @@ _SLOW_SEEDS = 25
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
 def test_a_power_cut_in_any_call_breaks_no_promise(life: type[Life]) -> None:
-    # The services of 5.x have a wheel to go over: an eighth of the states takes as long.
-    tried = crashes.walk(life, 1 if life is Services else 0, random_one_in=8)
+    # The services of 5.x have a wheel to go over: an eighth of the states takes as long. In the second life of a
+    # retention queue files are removed, too.
+    tried = crashes.walk(life, 1 if life in (Services, Retention) else 0, random_one_in=8)
     assert tried.failures == []
     assert tried.states > 3
 
@@ -67,20 +80,10 @@ def test_a_broken_engine_is_noticed(canary: Canary) -> None:
 
 
 def test_each_sync_of_the_engine_has_its_reason() -> None:
-    assert sorted(site.name for site in syncs.sites()) == sorted([*syncs.NOTICED, *syncs.KEPT, *syncs.NO_LIFE])
+    assert sorted(site.name for site in syncs.sites()) == sorted([*syncs.NOTICED, *syncs.KEPT])
 
 
-def _sites() -> list[Any]:
-    """Return the sites that a life notices. Some need several seeds; their removal fails the test above, too."""
-    found = []
-    for site in syncs.sites():
-        life = syncs.NOTICED.get(site.name)
-        marks = [pytest.mark.slow] if life is OddFiles else []
-        found += [pytest.param(site, id=site.name, marks=marks)] if life is not None else []
-    return found
-
-
-@pytest.mark.parametrize("site", _sites())
+@pytest.mark.parametrize("site", [one for one in syncs.sites() if one.name in syncs.NOTICED], ids=lambda one: one.name)
 def test_a_sync_that_is_left_out_is_noticed(site: syncs.Site) -> None:
     assert syncs.noticed(site) is not None
 
