@@ -1,9 +1,9 @@
 """Try to break rmqtool: ``python -m tests.proof [CAMPAIGN ...] [--minutes N] [--seeds N ...] [--canaries]``.
 
-Campaigns take turns, each with the first seed that was not tried yet, until the time is over; the table and the
-failures come at the end, and the status is 1 if there were any. Several runs at once share the campaigns. ``--seeds``
-runs some seeds of the campaigns again and leaves the ledger alone. ``--canaries`` breaks the engine on purpose instead,
-and fails where that is not noticed.
+Campaigns take turns, each with the first seed that was not tried yet, until the time is over; those that have reached
+their goal wait for the others. The table and the failures come at the end, and the status is 1 if there were any.
+Several runs at once share the campaigns. ``--seeds`` runs some seeds of the campaigns again and leaves the ledger
+alone. ``--canaries`` breaks the engine on purpose instead, and fails where that is not noticed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.proof import crashes, cuts, faults, kills, mutants, recorded, sectors, served
+from tests.proof import crashes, cuts, disk_images, faults, kills, mutants, recorded, sectors, served
 from tests.proof.campaign import Campaign
 from tests.proof.canaries import CANARIES, hunt
 from tests.proof.ledger import ROOT, Ledger
@@ -30,6 +30,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     sectors.CAMPAIGN,
     mutants.CAMPAIGN,
     cuts.CAMPAIGN,
+    disk_images.CAMPAIGN,
     served.CAMPAIGN,
 )
 LEDGER = ROOT / ".proof" / "ledger.json"
@@ -66,7 +67,8 @@ def _take_turns(ledger: Ledger, chosen: Sequence[Campaign], deadline: float) -> 
     able = [one for one in chosen if one.missing() is None]
     while able and time.monotonic() < deadline:
         worked = False
-        for one in able:
+        behind = [one for one in able if ledger.states(one.name) < one.goal]
+        for one in behind or able:
             with ledger.turn(one.name) as is_mine:
                 until = min(time.monotonic() + _TURN_SECONDS, deadline)
                 while is_mine and time.monotonic() < until:

@@ -18,6 +18,8 @@ import struct
 import subprocess
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -57,13 +59,13 @@ def missing() -> str | None:
     """Return why no power can be cut here."""
     if os.geteuid() != 0:
         return "only root may mount"
-    if not _usable():
+    if not usable():
         return "neither ext4 nor XFS can be made and mounted on a loop device here"
     return None
 
 
 @lru_cache(maxsize=1)
-def _usable() -> tuple[Disk, ...]:
+def usable() -> tuple[Disk, ...]:
     """Return the file systems that can be made here; their images wait to be mounted."""
     if os.geteuid() != 0:
         return ()
@@ -74,34 +76,37 @@ def _usable() -> tuple[Disk, ...]:
     for disk in _DISKS:
         if shutil.which(disk.make[0]) is None:
             continue
-        image = _image(disk)
+        image = image_of(disk)
         with image.open("wb") as file:
             file.truncate(disk.size)
         made = subprocess.run([*disk.make, image], capture_output=True, check=False)
-        if made.returncode == 0 and _mount(disk):
-            _unmount()
+        if made.returncode == 0 and mount(disk, image):
+            unmount()
             found.append(disk)
     return tuple(found)
 
 
-def _image(disk: Disk) -> Path:
+def image_of(disk: Disk) -> Path:
     return workshop() / f"{disk.kind}-{disk.options}.image"
 
 
 @lru_cache(maxsize=1)
-def _place() -> Path:
-    place = workshop() / "mounted"
-    place.mkdir()
-    return place
+def place() -> Path:
+    """Return the directory that a file system is mounted on."""
+    found = workshop() / "mounted"
+    found.mkdir()
+    return found
 
 
-def _mount(disk: Disk) -> bool:
-    words = ["mount", "-t", disk.kind, "-o", f"loop,{disk.options}", _image(disk), _place()]
+def mount(disk: Disk, image: Path) -> bool:
+    """Mount an image by a loop device; return whether that is possible."""
+    words = ["mount", "-t", disk.kind, "-o", f"loop,{disk.options}", str(image), str(place())]
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
-def _unmount() -> None:
-    subprocess.run(["umount", _place()], capture_output=True, check=True)
+def unmount() -> None:
+    """Unmount what is mounted."""
+    subprocess.run(["umount", place()], capture_output=True, check=True)
 
 
 class Acknowledged(NamedTuple):
@@ -112,32 +117,38 @@ class Acknowledged(NamedTuple):
     queue_offset: int
     physical_offset: int
 
+    @classmethod
+    def of(cls, line: bytes) -> Acknowledged:
+        """Return what a line of the producers says."""
+        return cls(*map(int, line.split()))
+
 
 def run(seed: int) -> Outcome:
     """Cut the power of one disk once."""
     result, chance = Outcome(), random.Random(f"cut {seed}")
-    disks = _usable()
+    disks = usable()
     disk = disks[seed % len(disks)]
     count, way = chance.randrange(1, _MOST_ACKNOWLEDGED), chance.choice(_WAYS)
-    assert _mount(disk)
-    store = _place() / "store"
+    assert mount(disk, image_of(disk))
+    store = place() / "store"
     try:
         store.mkdir()
-        _sync(_place())
+        sync(place())
         told = _write_until(store, count, way, chance.random() * 0.003)
-        _unmount()
-        assert _mount(disk)
-        found = _judge(store, told)
+        unmount()
+        assert mount(disk, image_of(disk))
+        found = judge(store, told)
     finally:
-        for path in _place().iterdir():
+        for path in place().iterdir():
             if path.name != "lost+found":
                 shutil.rmtree(path)
-        _unmount()
+        unmount()
     result.judge(found, f"{disk.kind} {disk.options}, seed {seed}, way {way}, after {len(told)} acknowledgements")
     return result
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
+    """Make the names in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
@@ -145,30 +156,42 @@ def _sync(directory: Path) -> None:
 
 def _write_until(store: Path, count: int, way: int, delay: float) -> list[Acknowledged]:
     """Let producers write, cut the power a moment after ``count`` acknowledgements; return those that came before."""
+    mounted, text = os.open(store.parent, os.O_RDONLY), b""
+    try:
+        with producing(store) as reading:
+            while text.count(b"\n") < count:
+                text += read_some(reading)
+            time.sleep(delay)
+            while select.select([reading], [], [], 0)[0]:
+                text += os.read(reading, 4096)
+            fcntl.ioctl(mounted, _SHUTDOWN, struct.pack("I", way))
+    finally:
+        os.close(mounted)
+    return [Acknowledged.of(line) for line in text.splitlines()]
+
+
+@contextmanager
+def producing(store: Path) -> Iterator[int]:
+    """Let producers write to a new store in a process of their own; gives the pipe with what was acknowledged."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         _be_the_producers(store, writing)
     os.close(writing)
-    mounted = os.open(store.parent, os.O_RDONLY)
-    text = b""
     try:
-        deadline = time.monotonic() + _LONGEST_SECONDS
-        while text.count(b"\n") < count:
-            assert select.select([reading], [], [], max(deadline - time.monotonic(), 0))[0], "no acknowledgement came"
-            piece = os.read(reading, 4096)
-            assert piece, "the producers ended by themselves"
-            text += piece
-        time.sleep(delay)
-        while select.select([reading], [], [], 0)[0]:
-            text += os.read(reading, 4096)
-        fcntl.ioctl(mounted, _SHUTDOWN, struct.pack("I", way))
+        yield reading
     finally:
-        os.close(mounted)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(reading)
-    return [Acknowledged(*map(int, line.split())) for line in text.splitlines()]
+
+
+def read_some(reading: int) -> bytes:
+    """Return what producers say next."""
+    assert select.select([reading], [], [], _LONGEST_SECONDS)[0], "no acknowledgement came"
+    text = os.read(reading, 4096)
+    assert text, "the producers ended by themselves"
+    return text
 
 
 def _be_the_producers(store: Path, writing: int) -> NoReturn:
@@ -197,7 +220,8 @@ def _be_the_producers(store: Path, writing: int) -> NoReturn:
         os._exit(1)
 
 
-def _judge(store: Path, told: list[Acknowledged]) -> list[str]:
+def judge(store: Path, told: Sequence[Acknowledged]) -> list[str]:
+    """Return what is wrong with a store after a power cut, before a recovery and after it."""
     wrong = _missing(store, told)
     done = forked.run(["recover", str(store), "--apply"])
     if done.status != 0:
@@ -208,7 +232,7 @@ def _judge(store: Path, told: list[Acknowledged]) -> list[str]:
     return wrong + [f"after recover: {one}" for one in flaws]
 
 
-def _missing(store: Path, told: list[Acknowledged]) -> list[str]:
+def _missing(store: Path, told: Sequence[Acknowledged]) -> list[str]:
     """Return what was acknowledged and is not there, and what is there twice or was never sent."""
     found = {one.physical_offset: one for one in reader.iter_records(reader.tree_of(store))}
     wrong = []

@@ -83,6 +83,10 @@ class Ledger:
         """Return the first seed of a campaign that was not tried."""
         return self.tried.get(name, Tried()).seeds
 
+    def states(self, name: str) -> int:
+        """Return how many states of a campaign were tried."""
+        return self.tried.get(name, Tried()).states
+
     def note(self, name: str, states: int, seconds: float, failures: Iterable[str]) -> None:
         """Add the result of the next seed of a campaign, and keep it."""
         found = self.tried.setdefault(name, Tried())

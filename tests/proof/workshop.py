@@ -44,13 +44,14 @@ def copied(parent: Path) -> Iterator[Path]:
             for one in names:
                 (target / one).mkdir()
             for one in files:
-                _copy_sparse(Path(directory, one), target / one)
+                copy_sparse(Path(directory, one), target / one)
         yield place / "store"
     finally:
         shutil.rmtree(place)
 
 
-def _copy_sparse(source: Path, target: Path) -> None:
+def copy_sparse(source: Path, target: Path) -> None:
+    """Copy a file, its holes as holes."""
     with source.open("rb") as old, target.open("wb") as new:
         size, at = os.fstat(old.fileno()).st_size, 0
         while at < size:
