@@ -15,9 +15,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.proof import crashes, cuts, disk_images, faults, kills, mutants, recorded, sectors, served
+from tests.proof import crashes, cuts, disk_images, faults, kills, mutants, recorded, sectors, served, starts
 from tests.proof.campaign import Campaign
-from tests.proof.canaries import CANARIES, hunt
+from tests.proof.canaries import CANARIES, STARTED, hunt
 from tests.proof.ledger import ROOT, Ledger
 from tests.proof.table import table_of
 
@@ -32,6 +32,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     cuts.CAMPAIGN,
     disk_images.CAMPAIGN,
     served.CAMPAIGN,
+    starts.CAMPAIGN,
 )
 LEDGER = ROOT / ".proof" / "ledger.json"
 # Long enough that starting a campaign's stores does not count, short enough that all have had their turn soon.
@@ -85,7 +86,8 @@ def try_next(ledger: Ledger, campaign: Campaign) -> None:
     """Try the next seed of a campaign, and note it."""
     began = _processor_seconds()
     outcome = campaign.run(ledger.next_seed(campaign.name))
-    ledger.note(campaign.name, outcome.states, _processor_seconds() - began, outcome.failures)
+    seconds = _processor_seconds() - began + outcome.seconds_elsewhere
+    ledger.note(campaign.name, outcome.states, seconds, outcome.failures)
 
 
 def _processor_seconds() -> float:
@@ -96,7 +98,7 @@ def _processor_seconds() -> float:
 
 def _hunt_all() -> int:
     missed = 0
-    for canary in CANARIES:
+    for canary in (*CANARIES, *([STARTED] if starts.missing() is None else [])):
         caught = hunt(canary)
         missed += caught is None
         print(f"{canary.word}: " + (f"after {caught.states} states: {caught.failure}" if caught else "NOT NOTICED"))

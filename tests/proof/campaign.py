@@ -13,6 +13,8 @@ class Outcome:
 
     states: int = 0
     failures: list[str] = field(default_factory=list)
+    # Processor time of processes that go on, so that nobody has counted it.
+    seconds_elsewhere: float = 0.0
 
     def judge(self, found: list[str], where: str) -> None:
         """Count one state, and keep what is wrong with it."""

@@ -22,7 +22,7 @@ from rmqtool.engine.recovery import recover as recovery
 from rmqtool.files import journal
 from rmqtool.log import read, walk
 from rmqtool.replica import mirror_log
-from tests.proof import crash_lives, crashes
+from tests.proof import crash_lives, crashes, starts
 from tests.proof.campaign import Outcome
 from tests.proof.crash_lives import Life
 from tests.support.faulty import FaultyFileSystem, FaultyWritableFile
@@ -229,4 +229,11 @@ CANARIES = (
         (crash_lives.Mirrors,),
     ),
     Canary("a mirror that takes half properties for whole", _zeros_not_seen, (crash_lives.Mirrors,)),
+)
+# Of the same kind, for the starts of real classes: it needs a JVM.
+STARTED = Canary(
+    "the sync of the log left out, and the real classes started",
+    lambda: without_sync("engine/commit_log.py:flush"),
+    _PUTS,
+    starts.tried,
 )

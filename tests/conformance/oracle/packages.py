@@ -147,12 +147,20 @@ def run_java(version: str, program: str, arguments: Sequence[object], *, logs: b
 
 
 def start_java(
-    version: str, program: str, arguments: Sequence[object], *, logs: bool, user_home: Path
+    version: str,
+    program: str,
+    arguments: Sequence[object],
+    *,
+    logs: bool,
+    user_home: Path,
+    within: Sequence[str] = (),
+    is_asked: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start one of our programs. ``ORACLE_VERBOSE=1`` shows what it prints.
 
     ``logs``: leave RocketMQ's loggers on, for programs that record them. ``user_home`` takes whatever the classes
-    leave behind, temporary files included.
+    leave behind, temporary files included. ``within`` is a command that starts the JVM, such as ``unshare``.
+    ``is_asked``: both streams are pipes.
     """
     home = prepare(version)
     configured = () if logs else (f"logback.configurationFile={home}/logback.xml",)
@@ -165,9 +173,10 @@ def start_java(
         "user.timezone": "UTC",
         "rocketmq.client.logUseSlf4j": "true",
     }
-    command = ["java", "-Xmx768m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_OPENED]
+    command = [*within, "java", "-Xmx768m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_OPENED]
     command += [f"-D{prefix}{setting}" for setting in configured for prefix in ("", "rmq.")]
     command += [f"-D{name}={value}" for name, value in properties.items()]
     command += ["-cp", f"{home}/classes:{home}/lib/*", program, *map(str, arguments)]
     shown = None if os.environ.get("ORACLE_VERBOSE") else subprocess.DEVNULL
-    return subprocess.Popen(command, stdout=shown, stderr=shown)
+    asked = subprocess.PIPE if is_asked else None
+    return subprocess.Popen(command, stdin=asked, stdout=asked or shown, stderr=shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +20,8 @@ HANG_LIMIT_MS = 60_000
 # With many stores in one process most of the time is spent waiting in its shutdowns.
 _AT_ONCE = 12
 _SHORT_HANG_LIMIT_MS = 20_000
+_STARTED_AT_ONCE = 64
+_OWN_NETWORK = ("unshare", "-Urn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 _START_LIMIT = 120
 
 
@@ -214,6 +217,61 @@ def start_many(
         run_java(version, "Start", ["run", jobs, _AT_ONCE, _SHORT_HANG_LIMIT_MS], logs=True, user_home=scratch)
     for out in outs:
         _must_exist(out)
+
+
+class Starter:
+    """A JVM that starts stores as long as it is needed: several a second, where one alone takes some seconds.
+
+    It has a network of its own: a broker's HA port listens everywhere.
+    """
+
+    def __init__(self, version: str) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="oracle-"))
+        self._count = 0
+        words = ["run", "-", _STARTED_AT_ONCE, _SHORT_HANG_LIMIT_MS]
+        self._process = start_java(
+            version, "Start", words, logs=True, user_home=self._home, within=_OWN_NETWORK, is_asked=True
+        )
+
+    def start(self, stores: Sequence[Path], settings: Sequence[Mapping[str, object]]) -> list[Any]:
+        """Start each store in place, with its settings; return what happened, with each message that was served."""
+        jobs = {}
+        for store, of_it in zip(stores, settings, strict=True):
+            self._count += 1
+            jobs[f"{self._count}"] = out = self._home / f"{self._count}.json"
+            self._tell(f"{self._count}\t{store}\t{_joined(of_it)}\t{out}\teach\n")
+        self._wait(set(jobs))
+        answers = [read_json(out) for out in jobs.values()]
+        for out in jobs.values():
+            out.unlink()
+        return answers
+
+    def processor_seconds(self) -> float:
+        """Return what the JVM has used until now."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode())
+        self._process.stdin.flush()
+
+    def _wait(self, numbers: set[str]) -> None:
+        assert self._process.stdout is not None
+        while numbers:
+            line = self._process.stdout.readline().decode()
+            if not line:
+                raise OracleError("the JVM ended; ORACLE_VERBOSE=1 shows why")
+            # The classes print, too.
+            word, _, number = line.strip().partition("\t")
+            if word == "done":
+                numbers.discard(number)
+
+    def close(self) -> None:
+        """End the JVM."""
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._home, ignore_errors=True)
 
 
 def _joined(settings: Mapping[str, object]) -> str:
