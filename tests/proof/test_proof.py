@@ -15,19 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.guards.test_untouched import WRITERS
-from tests.proof import (
-    crashes,
-    cuts,
-    faults,
-    forked,
-    kills,
-    mutants,
-    reader,
-    recorded,
-    sectors,
-    served,
-    syncs,
-)
+from tests.proof import crashes, cuts, faults, forked, kills, mutants, reader, recorded, sectors, served, syncs
 from tests.proof.campaign import Campaign, Outcome
 from tests.proof.canaries import CANARIES, Canary, hunt
 from tests.proof.crash_lives import Life, Retention, Services
