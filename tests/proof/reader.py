@@ -215,24 +215,26 @@ def torn(tree: Tree) -> list[str]:
     return [f"{len(rest)} bytes of a torn record are left at {last + at}"] if rest and magic != _BLANK else []
 
 
-def first_break(tree: Tree) -> int | None:
-    """Return where the log is not whole and whole records follow, or None: a broker cuts the log there."""
-    broken: int | None = None
+def breaks(tree: Tree) -> list[range]:
+    """Return the spans of the log that are not whole and have whole records after them: a broker cuts there."""
+    found: list[range] = []
+    start: int | None = None
     end: int | None = None
     for base, data in segments(tree).items():
-        if broken is None and end not in (None, base):
-            broken = end
+        if start is None and end not in (None, base):
+            start = end
         at = base
         for record in iter_segment(data, base):
-            if broken is None and record.physical_offset != at:
-                broken = at
-            if broken is not None:
-                return broken
+            if start is None and record.physical_offset != at:
+                start = at
+            if start is not None:
+                found.append(range(start, record.physical_offset))
+                start = None
             at = record.physical_offset + record.size
         end = base + len(data)
-        if broken is None and not is_ended(data, base):
-            broken = at
-    return None
+        if start is None and not is_ended(data, base):
+            start = at
+    return found
 
 
 def is_ended(data: bytes, base: int) -> bool:

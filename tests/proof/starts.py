@@ -54,8 +54,8 @@ class Left(NamedTuple):
     life: Life
     where: str
     is_recovered: bool
-    # Where a record is damaged and whole ones follow: a broker cuts the log there.
-    end: int | None
+    # Where a record is damaged and whole ones follow: a broker cuts the log at the first.
+    breaks: list[range]
     tree: dict[str, bytes]
     disk: FaultyDisk
 
@@ -118,7 +118,7 @@ def _iter_left(kind: type[Life], seed: int, of: Cut) -> Iterator[Left]:
                 continue
             tree = tree_of_disk(found)
             word = "recovered" if is_recovered else "as it is"
-            yield Left(of.life, f"{where}, {word}", is_recovered, reader.first_break(tree), tree, found)
+            yield Left(of.life, f"{where}, {word}", is_recovered, reader.breaks(tree), tree, found)
 
 
 def _recover(life: Life, disk: FaultyDisk) -> bool:
@@ -175,7 +175,7 @@ def _judge(left: Left, answer: Mapping[str, Any]) -> list[str]:
         wrong.append(f"it did not stop: {answer.get('shutdown')}")
     if isinstance(left.life, Puts):
         wrong += _missing(left, served) + _unknown(left.life, served)
-    if left.is_recovered and left.end is None:
+    if left.is_recovered and not left.breaks:
         expected = _led_to(left.tree)
         wrong += [
             f"{topic}/{number} serves {served.get((topic, number))}, its entries lead to {messages}"
@@ -202,7 +202,7 @@ def _missing(left: Left, served: Served) -> list[str]:
     return [
         f"acknowledged {topic}/{queue_id}@{queue_offset}, at {place}, is not served"
         for place, (topic, queue_id, queue_offset, body) in left.life.acknowledged.items()
-        if left.end is None or place < left.end
+        if not left.breaks or place < left.breaks[0].start
         if (queue_offset, place, _checksum(body)) not in served.get((topic, queue_id), [])
     ]
 

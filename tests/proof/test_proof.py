@@ -140,6 +140,18 @@ def test_the_reader_finds_records_also_after_damage() -> None:
     assert [one.physical_offset for one in reader.iter_records({LOG: bytes(damaged)})] == [len(first)]
 
 
+def test_the_reader_knows_where_a_broker_cuts() -> None:
+    records = [a_record(0), a_record(96), a_record(192)]
+    assert {len(one) for one in records} == {96}
+    torn = bytes(96)
+    assert reader.breaks({LOG: b"".join(records) + bytes(100)}) == []
+    assert reader.breaks({LOG: records[0] + torn + records[2]}) == [range(96, 192)]
+    assert reader.breaks({LOG: records[0] + torn}) == []
+    last = "commitlog/" + "0" * 17 + "192"
+    assert reader.breaks({LOG: torn + records[1], last: records[2]}) == [range(96)]
+    assert reader.breaks({LOG: records[0] + torn, last: records[2]}) == [range(96, 192)]
+
+
 def test_the_reader_sees_what_a_queue_leads_to() -> None:
     first = a_record(0)
     entry = struct.pack(">qiq", 0, len(first), 0)
