@@ -23,7 +23,7 @@ from rmqtool.formats.consume_queue import ConsumeQueueExtUnit
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.store.segments import SegmentQueue
 
-# Entries are read with those between them if that is less than this many times their number, or few.
+# Entries are read together with those between them, if these are few or less than this many times their number.
 _SPARSE = 4
 # Entries that are read and compared at once.
 _READ_AT_ONCE = 1 << 16

@@ -115,7 +115,10 @@ class FileKind(StrEnum):
 
 
 class Copy(StrEnum):
-    """A file, or a copy: upstream keeps the previous version of some files as .bak and writes some as .tmp."""
+    """Which version of a file this is: the file itself, the previous one (.bak), or one being written (.tmp).
+
+    Upstream has the other two for some files only.
+    """
 
     MAIN = ""
     BAK = ".bak"

@@ -39,8 +39,8 @@ class Selection(Wanted):
 
     ``least_offset`` is the first wanted offset of each wanted queue. ``least_offsets`` has queues with their first
     wanted offset: other queues of their topics are wanted entirely, other topics not at all. ``physical_from`` is a
-    lower bound for the first wanted message. Where topics are named, a message counts for its further queues too;
-    ``version`` is the broker that dispatched it to those.
+    lower bound for the first wanted message. Where topics are named, a message counts also for the further queues
+    (property INNER_MULTI_DISPATCH) to which a broker of release ``version`` dispatched it.
     """
 
     least_offset: int | None = None
@@ -64,7 +64,7 @@ class Selection(Wanted):
 
     @cached_property
     def _rules(self) -> DispatchRules:
-        """How the broker of ``version`` dispatched; few logs have messages with further queues."""
+        """The rules by which a broker of ``version`` dispatched; made on demand, as few logs need them."""
         return rules_of(self.version)
 
     @cached_property
