@@ -14,10 +14,10 @@ class Clock(Protocol):
     """A source of time, in milliseconds."""
 
     def now(self) -> int:
-        """Return the time since 1970. It may jump in both directions."""
+        """Return the ms since 1970. They may jump in both directions."""
 
     def monotonic(self) -> int:
-        """Return a time that never goes backwards. Only differences of it mean something."""
+        """Return a number of ms that never decreases. Only the difference of two of them means something."""
 
     @property
     def zone(self) -> tzinfo:

@@ -50,14 +50,14 @@ from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles, simple_queu
 from rmqtool.store.rocksdb import ListedStore
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
-# Where 5.x keeps the previous content of the marker.
+# Where 5.x keeps the previous content of abort.
 _BAK = ABORT + Copy.BAK
 
 
 def mark_open(files: WritableFileSystem, version: Version) -> tuple[str, ...]:
-    """Create the marker; return the files that were created. On an error nothing is left of it.
+    """Mark the store as open by the file abort; return the files that were created. On an error none of them stays.
 
-    5.x writes its process id to the marker. It keeps the marker's previous content in a second file, which is empty.
+    5.x writes its process id to abort, and keeps abort's previous content in a second file, which is empty here.
     """
     content = b"" if version is Version.V4_9 else str(os.getpid()).encode("ascii")
     made = (ABORT,) if version is Version.V4_9 or files.exists(_BAK) else (ABORT, _BAK)
@@ -80,7 +80,7 @@ def mark_open(files: WritableFileSystem, version: Version) -> tuple[str, ...]:
 
 
 def mark_closed(files: WritableFileSystem, made: tuple[str, ...] = (ABORT,)) -> None:
-    """Remove the marker, durably; with ``made`` all files that ``mark_open`` created."""
+    """Remove the mark of an open store, durably. ``made`` are the files to remove: abort, or all of ``mark_open``."""
     for path in made:
         files.unlink(path)
     files.fsync_dir()

@@ -368,7 +368,10 @@ _MOST_KINDS = 4096
 
 @dataclass(slots=True)
 class PropertyKind:
-    """All that the names of a message's properties decide: whether it is plain, and how its text is made."""
+    """The facts that the names of a message's properties decide: whether it is plain, and how their text is made.
+
+    It is plain if none of the names changes how a broker stores the message (``MATTERS``).
+    """
 
     is_plain: bool
     text: Callable[[Mapping[str, str]], bytes]

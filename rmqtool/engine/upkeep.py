@@ -173,13 +173,13 @@ class FirstChange:
         self._engine = engine
         self._empty_segment = state.empty_segment
         self._has_leftovers = any(end.has_leftovers for end in state.queues.values())
-        # The files that were created for the mark.
+        # The files that were created for the mark: abort, and from 5.x on its second file.
         self._marks: tuple[str, ...] = ()
         self._lock = threading.Lock()
 
     @INTERRUPTS.keep_from
     def prepare(self) -> None:
-        """Set the mark before anything changes; do nothing if it is set.
+        """Set the mark (``abort``) before anything changes; do nothing if it is set.
 
         Also removes an empty last segment, makes a missing checkpoint, and dispatches the records that the last process
         left undispatched. Raises NoSpace on a full disk, and removes the mark if it could remove the new entries.
@@ -205,7 +205,7 @@ class FirstChange:
             self.is_done = True
 
     def prepare_put(self) -> bool:
-        """Set the mark, unless the disk is too full for a message; return whether the store takes puts."""
+        """Set the mark (``abort``), unless the disk is too full for a message; return whether the store takes puts."""
         health = self._engine.health
         if not self.is_done:
             self._engine.disks.look()
@@ -226,7 +226,7 @@ class FirstChange:
                 queue.clear_behind()
 
     def finish(self, *, is_changed: bool) -> None:
-        """Remove the mark if the next start may trust log, queues and index.
+        """Remove the mark (``abort``) if the next start may trust log, queues and index.
 
         If nothing was changed, all files that were created for the mark are removed.
         """

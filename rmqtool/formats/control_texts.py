@@ -34,7 +34,10 @@ class Abort(NamedTuple):
 
 
 def decode_abort(data: bytes) -> Abort | Flaw:
-    """Return the content of the marker, or a flaw. A broker looks only at whether the file exists."""
+    """Return the content of abort, the mark of an open store, or a flaw.
+
+    A broker looks only at whether the file exists.
+    """
     if not data:
         return Abort(None)
     if not _PID.fullmatch(data):

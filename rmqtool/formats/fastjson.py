@@ -315,7 +315,7 @@ class _Parser:
     def _object(self) -> dict[int | str, Any] | Reference:
         """Read an object.
 
-        Missing or superfluous commas become oddities. One whose only name is ``$ref`` is a Reference.
+        Missing or superfluous commas become oddities. An object whose only name is ``$ref`` is a Reference.
         """
         found: dict[int | str, Any] = {}
         before = "{"

@@ -32,7 +32,7 @@ from rmqtool.formats.topics import (
     topic_kind,
 )
 
-# Topics whose messages wait for another topic.
+# Topics whose messages wait (for a time, or for a commit) until a broker moves them to their real topic.
 WAITING = (SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC, ROCKSDB_HALF_TOPIC)
 # Topics whose records name waiting messages by their queue offsets. A copy with such messages takes these records too.
 ABOUT_WAITING = (OP_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC)
@@ -121,7 +121,10 @@ class Belonging:
                     yield rest.removeprefix(group + "_")
 
     def _wanted(self, records: Records, topics: Coded) -> Mask:
-        """Return which messages have a wanted topic, wait for one, or name one as a further queue."""
+        """Return which messages have a wanted topic, wait to be moved to one, or name one as a further queue.
+
+        Those about waiting messages are always among them.
+        """
         if not self.wanted.patterns:
             return np.ones(len(records), np.bool_)
         wanted: Mask = topics.each(lambda topic: self.wanted.matches(topic) or topic in ABOUT_WAITING, np.bool_)
