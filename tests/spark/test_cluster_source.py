@@ -17,6 +17,7 @@ from tests.support.stores import unpack
 NAME = "53-broker"
 
 
+@pytest.mark.slow
 def test_programs_of_the_guide(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = unpack(NAME, tmp_path)
     expected = expected_rows(NAME, "broker-a")

@@ -79,6 +79,7 @@ def test_programs_of_the_guide(
     assert names["orders"].count() == names["orders"].filter("startswith(topic, 'T_')").count() > 200
 
 
+@pytest.mark.slow
 def test_recipes_give_what_the_guide_shows(
     spark: Any, store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +115,21 @@ def _write_answers(shown: list[tuple[str, str, str]]) -> None:
         old = f"{block}```\n" + (f"\n```text\n{answer}\n```\n" if answer else "")
         text = text.replace(old, f"{block}```\n" + (f"\n```text\n{found}\n```\n" if found else ""))
     PAGE.write_text(text, encoding="utf-8")
+
+
+OPTION = re.compile(r"""\.option\("(\w+)", """)
+
+
+def test_every_program_of_the_guide_compiles_and_names_known_options() -> None:
+    """All are run by the long tests; some by the others."""
+    programs = [text for language, text in BLOCK.findall(GUIDE) if language == "python"]
+    assert len(programs) > 15
+    named = set()
+    for text in programs:
+        compile(text, "docs/spark.md", "exec")
+        named |= set(OPTION.findall(text))
+    assert len(named) > 5
+    assert named <= {*options.NAMES, "checkpointLocation"}
 
 
 def test_every_option_is_in_the_guide() -> None:

@@ -71,6 +71,7 @@ def test_each_message_once_over_restarts(spark: Any, tmp_path: Path) -> None:
     assert lake.store.end > 2 * lake.store.segment_size
 
 
+@pytest.mark.slow
 def test_killed_worker(spark: Any, tmp_path: Path) -> None:
     """The query ends in the midst of a batch; begun anew in a longer log it repeats that batch, and nothing else."""
     from pyspark.sql.functions import udf
