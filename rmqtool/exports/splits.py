@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqtool.columns.batches import Projection, iter_batches
-from rmqtool.errors import ReadFailed, StoreError, UsageError
+from rmqtool.errors import ReadFailed, StoreError, UsageError, WriteFailed
 from rmqtool.exports.choice import Choice
 from rmqtool.exports.parquet import Layout, PartFile, PartWriter
 from rmqtool.log.by_queues import reader_of
@@ -25,7 +25,7 @@ from rmqtool.log.ranges import Answered, Plan, bounds_of_period, plan_ranges, ra
 from rmqtool.log.read import Damage, Part, Range, RangeReader, SegmentScan
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogFile, LogKind, StoreLog, broker_names, read_store_log
-from rmqtool.store.open import absolute
+from rmqtool.store.open import absolute, is_far
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,19 @@ def require_same_view(asked: Range) -> None:
     if size < file.size:
         text = f"{file.name} has {size} bytes on {gethostname()}, but {file.size} on the driver"
         raise StoreError(text, file=file.name, hint=hint)
+
+
+def require_same_target(staging: str) -> None:
+    """Raise unless the directory that tasks write to is here: the driver has made it.
+
+    A machine that does not share the disk would make it on its own, and no other machine would find the files.
+    """
+    if not is_far(staging) and not os.path.isdir(staging):
+        raise WriteFailed(
+            f"{staging} does not exist on {gethostname()}, where a task should write to it",
+            file=staging,
+            hint="every machine must have the target at this path, on a disk that they share",
+        )
 
 
 class BatchReader:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from rmqtool.errors import OptionalMissing, RmqtoolError, WriteFailed
 from rmqtool.exports.run import Answers, Job, Outcome, Request, run_export
-from rmqtool.exports.splits import WriteWork, require_same_view
+from rmqtool.exports.splits import WriteWork, require_same_target, require_same_view
 from rmqtool.log.ranges import Answered, Effort, iter_answers
 from rmqtool.log.read import Note, Range
 from rmqtool.spark.session import require_pyspark, session
@@ -86,6 +86,7 @@ def _try_all(works: Sequence[WriteWork], tasks: Iterable[Task]) -> Iterator[Answ
     for number, asked in tasks:
         try:
             require_same_view(asked)
+            require_same_target(works[number].staging)
             yield works[number](asked)
         except RmqtoolError as error:
             yield error

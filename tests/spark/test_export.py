@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -106,8 +107,8 @@ def test_disk_full_in_a_task_is_one_sentence(
     spark: Any, store: Unpacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full:
-        def __init__(self, *_: object, **__: object) -> None:
-            self.schema = None
+        def __init__(self, staging: str, *_: object, **__: object) -> None:
+            self.staging = staging
 
         def __call__(self, asked: object) -> None:
             raise NoSpace("no room")
@@ -116,6 +117,26 @@ def test_disk_full_in_a_task_is_one_sentence(
     with pytest.raises(NoSpace, match=r"^no room$"):
         by_spark(tmp_path / "out", store("54-broker"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_target_that_an_executor_does_not_see_is_named(tmp_path: Path) -> None:
+    """It must not make the directory on its own disk, where nobody looks for the files."""
+    from rmqtool.errors import WriteFailed
+    from rmqtool.exports.splits import WriteWork, plan_sources
+
+    store = GrowingStore(tmp_path / "broker-a" / "store")
+    store.append(3)
+    (source,) = plan_sources([str(store.root)], DEFAULT)
+    staging = tmp_path / "lake" / ".out.rmqtool"
+    work = WriteWork(str(staging), "part", source.broker, source.choice, source.plan.queues)
+    (answer,) = job._try_all([work], [(0, source.ranges[0])])
+    assert isinstance(answer, WriteFailed)
+    assert answer.message == f"{staging} does not exist on {gethostname()}, where a task should write to it"
+    assert answer.hint == "every machine must have the target at this path, on a disk that they share"
+    assert not (tmp_path / "lake").exists()
+    staging.mkdir(parents=True)
+    (answer,) = job._try_all([work], [(0, source.ranges[0])])
+    assert not isinstance(answer, WriteFailed)
 
 
 def test_splits_that_the_driver_reads_again_are_named(tmp_path: Path) -> None:
