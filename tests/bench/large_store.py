@@ -1,4 +1,9 @@
-"""A large store for measuring: plain messages with keys and tags over many queues, with everything made of them."""
+"""A large store for measuring: plain messages with keys and tags over many queues, with everything made of them.
+
+Usually bodies are pieces of one text, and keys are numbers: quick to make, and they compress to a hundredth. ``drawn``
+messages are as those of real producers: bodies are JSON, keys and ids are random, some topics have most of the
+messages, and one has a single message at the beginning of the log.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +57,60 @@ def _outgoing(first: int, count: int, body_length: int, topics: int, queues: int
     )
 
 
+_WORDS = 3000
+_PER_WORD = 7
+# The share of a topic falls with its rank by this power.
+_SKEW = 1.5
+
+
+class _Drawn:
+    """Messages with random content, the same ones in each run."""
+
+    def __init__(self, body_length: int, topics: int, queues: int) -> None:
+        self.drawn = np.random.default_rng(11)
+        letters = self.drawn.integers(97, 123, (_WORDS, _PER_WORD - 1), np.uint8)
+        lengths = self.drawn.integers(2, _PER_WORD, _WORDS)
+        self.words = np.array([bytes(word[:length]).decode() for word, length in zip(letters, lengths, strict=True)])
+        self.count = max((body_length - 120) // 5, 1)
+        weights = 1 / np.arange(1, topics + 1) ** _SKEW
+        self.shares = weights / weights.sum()
+        self.per_topic = max(queues // topics, 1)
+        self.ends: dict[tuple[int, int], int] = {}
+
+    def outgoing(self, first: int, count: int) -> Outgoing:
+        """Return the next messages; message 0 is the only one of topic Quiet."""
+        ids = [bytes(row).hex() for row in self.drawn.integers(0, 256, (count, 16), np.uint8)]
+        topics = self.drawn.choice(len(self.shares), count, p=self.shares)
+        queues = self.drawn.integers(0, self.per_topic, count)
+        texts = self.words[self.drawn.integers(0, _WORDS, (count, self.count))]
+        amounts = self.drawn.integers(1, 1_000_000, count)
+        bodies, tails, offsets = [], [], []
+        for row, one in enumerate(ids):
+            topic = -1 if first + row == 0 else int(topics[row])
+            queue = (topic, int(queues[row]) if topic >= 0 else 0)
+            offsets.append(self.ends.get(queue, 0))
+            self.ends[queue] = offsets[-1] + 1
+            text = " ".join(texts[row])
+            body = f'{{"orderId":"{one}","amount":{amounts[row]},"at":{START + first + row},"note":"{text}"}}'
+            bodies.append(body.encode())
+            properties = f"KEYS\x01{one[:20]}\x02UNIQ_KEY\x01{one.upper()}\x02CLUSTER\x01DefaultCluster\x02"
+            properties += f"TAGS\x01Tag{amounts[row] % 8}\x02traceparent\x0100-{one}-{one[:16]}-01\x02"
+            tails.append(encode_tail(b"Quiet" if topic < 0 else b"Orders%d" % topic, properties.encode()))
+        if not first:
+            queues[0] = 0
+        numbers = np.arange(first, first + count)
+        return Outgoing(
+            bodies=bodies,
+            tails=tails,
+            queue_ids=queues,
+            queue_offsets=np.array(offsets, np.int64),
+            born_timestamps=START + numbers // 10,
+            store_timestamps=START + numbers // 10 + 1,
+            born_hosts=[HOST],
+            store_host=HOST,
+        )
+
+
 def _write_sparse(file: BinaryIO, data: bytes) -> None:
     """Write a file that a broker would have mapped: what was never touched is a hole."""
     for at in range(0, len(data), _PIECE):
@@ -63,12 +122,20 @@ def _write_sparse(file: BinaryIO, data: bytes) -> None:
 
 
 def write_large_store(
-    root: Path, total: int, *, segment: int = 256 << 20, body_length: int = 1024, topics: int = 4, queues: int = 200
+    root: Path,
+    total: int,
+    *,
+    segment: int = 256 << 20,
+    body_length: int = 1024,
+    topics: int = 4,
+    queues: int = 200,
+    drawn: bool = False,
 ) -> int:
     """Write a store whose log has about ``total`` bytes; return how many messages it holds.
 
     ``queues`` is of all ``topics`` together.
     """
+    messages = _Drawn(body_length, topics, queues) if drawn else None
     letters = np.random.default_rng(7).integers(97, 123, 4096 + body_length, np.uint8).tobytes()
     rules = DispatchRules()
     (root / "commitlog").mkdir(parents=True)
@@ -81,7 +148,12 @@ def write_large_store(
         with (root / "commitlog" / f"{base:020d}").open("wb") as file:
             at = 0
             while segment - at > CHUNK * (body_length + 300):
-                slab = encode_records(_outgoing(number, CHUNK, body_length, topics, queues, letters), base + at)
+                outgoing = (
+                    _outgoing(number, CHUNK, body_length, topics, queues, letters)
+                    if messages is None
+                    else messages.outgoing(number, CHUNK)
+                )
+                slab = encode_records(outgoing, base + at)
                 file.write(slab.data)
                 records, declined = decode_records(slab.data, slab.physical_offsets - base - at)
                 assert declined is None
