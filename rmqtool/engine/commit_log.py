@@ -386,7 +386,7 @@ class CommitLog:
         return _NewSegment(directory, Segment(base, self.segment_size, path, files), file)
 
     def _directory_of(self, base: int) -> LogDirectory:
-        """Return the directory of a new segment, by its number in turn as upstream; a full one only if all are full."""
+        """Return the directory of a new segment: in turn, as upstream, but a full one only if all are full."""
         full = self.full_directories()
         usable = [directory for directory in self.directories if directory not in full] or self.directories
         return usable[base // self.segment_size % len(usable)]

@@ -261,7 +261,7 @@ class BothKinds(NamedTuple):
         return self.files.file_size
 
     def write(self, position: int, data: bytes) -> None:
-        """Write entries to both."""
+        """Write entries to the files and to the rows."""
         self.files.write(position, data)
         self.rows.write(position, data)
 

@@ -177,7 +177,7 @@ class QueueEnd(NamedTuple):
 
 
 class BatchQueueEnd(NamedTuple):
-    """The end of a batch queue in bytes, and its last entry."""
+    """The end of a batch queue in bytes, and its last entry; None for an empty queue."""
 
     end: int
     last: BatchConsumeQueueUnit | None

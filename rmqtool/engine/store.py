@@ -193,7 +193,10 @@ class MessageStore:
         return self._engine.encoder.record_kind(topic, names, values)
 
     def put_plain(self, kind: object, message: NewMessage, uniq_key: str, now: int) -> Placed | None:
-        """Store a message of a kind at ``now`` (ms); return None, with nothing done, if it needs ``put``."""
+        """Store a plain message at ``now`` (ms); return None, with nothing done, if it needs ``put``.
+
+        ``kind`` is that of ``Encoder.record_kind``.
+        """
         if not (self._is_simple and self._health.is_writeable and self._first.is_done and self._takes_puts):
             return None
         placed = self._writer.write_plain(kind, message, uniq_key, now)

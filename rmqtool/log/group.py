@@ -64,7 +64,7 @@ class Marks:
 
 
 def is_marked(packed: bytes, hashes: npt.NDArray[np.uint64]) -> Mask:
-    """Return which hashes are in a bucket that was counted twice or more."""
+    """Return which hashes are in a bucket that was counted twice or more; ``packed`` has a bit for each bucket."""
     buckets = _buckets(hashes)
     bits = np.frombuffer(packed, np.uint8)[buckets >> 3] >> (7 - (buckets & 7)).astype(np.uint8)
     marked: Mask = bits & 1 != 0
