@@ -18,7 +18,7 @@ class _Late:
     """Imports a module when one of its names is first used, and keeps the names it was asked for."""
 
     def __init__(self, name: str) -> None:
-        # Its two underscores make Python rename it, so that it cannot hide a name of the module.
+        # Python renames an attribute with two leading underscores, so this one cannot hide a name of the module.
         self.__name = name
 
     def __getattr__(self, name: str) -> Any:

@@ -55,7 +55,7 @@ _SAMPLE = 64
 _STEP_COST_IN_WALKS = 24
 # Limit of the walks at once; ``_find_seeds`` reaches it at 700,000 records.
 _MOST_WALKS = 4096
-# Costs half of what the method ``all`` costs, which matters for small arrays.
+# For a small array this function takes half the time of the method ``all``.
 _all = np.logical_and.reduce
 
 

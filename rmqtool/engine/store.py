@@ -51,9 +51,9 @@ _MOST_BEHIND = 64 << 20
 _LONGEST_BUSY = 10_000_000
 # Seconds between two rounds of upkeep.
 _SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1
-# How many seconds the dispatcher rests. With listeners: after few records, and after many. Without: the second after
-# few, the third after many. The last number is how many are many. Records dispatched together cost less each, so it may
-# rest as long as no consumer waits.
+# How many seconds the dispatcher rests. With listeners it rests ``_REST``, and ``_REST_WHEN_BUSY`` after a pass of at
+# least ``_BUSY_PASS`` records. Without listeners no consumer waits: it rests ``_REST_WHEN_BUSY``, and after such a pass
+# ``_REST_UNOBSERVED``, because records that are dispatched together cost less each.
 _REST, _REST_WHEN_BUSY, _REST_UNOBSERVED, _BUSY_PASS = 0.001, 0.02, 0.2, 64
 # ``tick_soon`` dispatches after this time (ms), or this number of bytes. Dispatching two thousand messages together
 # takes 0.4 microseconds for each, a single one takes 30.

@@ -176,7 +176,7 @@ def split_namespace(name: str) -> tuple[str, str]:
 
 # Bytes of a file name; file systems do not allow longer ones.
 _NAME_LIMIT = 255
-# As directories they would be that of all topics, or the one above it.
+# A topic of such a name would have the directory of all topics, or the one above that, as its own.
 _NO_NAMES = frozenset({"", ".", ".."})
 
 

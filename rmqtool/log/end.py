@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # The search begins this far before the greatest entry, to include a break that a recovery left.
 REACH = 8 << 20
-# Limits of entries read: over all queues, and a minimum for each queue.
+# Limit of the entries that are read, shared out to the queues; but of each queue ``_FEWEST`` may be read.
 _UNITS = 10_000
 _FEWEST = 50
 # Entries of a queue read in the first step back; each further step reads this many times more.

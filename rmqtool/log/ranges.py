@@ -260,7 +260,8 @@ def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection:
     ]
 
 
-# Entries of a file whose records are looked at for their times, and queues that are tried for as many.
+# About this many records of a file have their times looked at. They are found by the entries of one queue: the largest
+# ones are tried, up to the second number, until one has enough entries.
 _MARKS, _MOST_TRIED = 64, 8
 # In milliseconds: a clock that was set back by less leaves out no message.
 _CLOCK_STEP = 600_000
@@ -285,7 +286,11 @@ def bounds_of_period(
 
 
 def _marks(file: LogFile, queues: Sequence[QueueFiles]) -> list[tuple[int, int]]:
-    """Return places of records in a file and their store times, in order; none if the times do not rise."""
+    """Return physical offsets of some records in a file, with their store times (ms), in order.
+
+    Return none if the times do not rise, if no queue has enough entries there, or if the file is not a commit log or
+    is on object storage.
+    """
     if file.kind is not LogKind.COMMIT_LOG or is_far(file.directory):
         return []
     simple = (queue for queue in queues if not queue.is_batch)

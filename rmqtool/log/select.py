@@ -59,7 +59,7 @@ class Selection(Wanted):
         return bool(self.topics.patterns) or self.least_offsets is not None
 
     def scope(self) -> Selection:
-        """Return only the questions about the place of a message."""
+        """Return the selection with only the conditions on the topic, the queue and the offsets of a message."""
         return replace(self, begin=None, end=None, tags=None, key=None, where=None, body=None)
 
     @cached_property

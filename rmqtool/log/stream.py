@@ -40,7 +40,7 @@ _COUNTED_RANGE = 8 * RANGE
 
 
 def iter_parts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Part | Damage | Note]:
-    """Yield the wanted messages of a log in its order, and damage and notes in their places; this thread reads."""
+    """Yield the wanted messages of a log in its order, damage and notes in their places; the calling thread reads."""
     ranges = nominal_ranges(plan, selection.physical_from)
 
     def read(asked: Range) -> RangeReader | CoveredReader:

@@ -69,7 +69,7 @@ class Window:
         self.data = b""
 
     def view(self, file_offset: int, length: int) -> tuple[bytes, int]:
-        """Return bytes that contain ``length`` bytes at ``file_offset`` (fewer at the end), and their index in it."""
+        """Return a buffer that holds up to ``length`` bytes from ``file_offset`` on, and the index of the first one."""
         length = min(length, self.end - file_offset)
         if file_offset < self.start or file_offset + length > self.start + len(self.data):
             self.start = file_offset
