@@ -10,6 +10,7 @@ reports are the same as those of one thread.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -18,10 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rmqtool.audit.due import Batch, Half, HostRun, Ints, RecordFlaw, Wanted, iter_batches, join_hosts
+from rmqtool import kernel
+from rmqtool.audit.due import Batch, Half, HostRun, Inflating, Ints, RecordFlaw, Wanted, iter_batches, join_hosts
 from rmqtool.audit.index import EntryFlaw, IndexComparison, IndexLinks, IndexPart, KeysMissing, SlotPart, examine_links
 from rmqtool.audit.log_pass import LogExtract, OddTime, TimedRecord, iter_pieces, take_times
 from rmqtool.audit.queues import BatchApart, BatchQueueUnits, QueueComparison, QueueUnits, compare_run, follow
+from rmqtool.columns.compiled import holding
 from rmqtool.columns.queues import QueueRun, runs_of
 from rmqtool.errors import FileMissing, ReadFailed
 from rmqtool.files.filesystem import ReadableFileSystem
@@ -378,7 +381,7 @@ class ReportWork:
 
     ``queues`` None leaves the queues out. Nothing at or after ``end`` of the log is judged: a broker is still writing
     it. ``index_root`` is where the index files are. With ``extract``, which one thread reads, segments that it has kept
-    are not read again.
+    are not read again. Works with the same ``turn`` take turns at ranges (``columns.compiled``).
     """
 
     wanted: Wanted
@@ -390,6 +393,7 @@ class ReportWork:
     dledger: bool = False
     end: int | None = None
     extract: LogExtract | None = None
+    turn: threading.Lock | None = None
     _files: OpenFiles = field(init=False)
     _units: dict[Queue, QueueUnits] = field(init=False)
     _parts: list[IndexPart] | None = field(init=False)
@@ -422,7 +426,8 @@ class ReportWork:
         report = SegmentReport(segment.base_offset, segment.size, segment.base_offset)
         report.began = None if asked.is_guess else asked.start
         try:
-            self._read(asked, report)
+            with holding(self.turn):
+                self._read(asked, report)
         except ReadFailed as error:
             if isinstance(error.__cause__, PermissionError):
                 raise
@@ -500,7 +505,10 @@ def iter_work_reports(
         LinkTask(number, count, SlotPart(part, jobs)) for number, count in enumerate(entries) for part in range(jobs)
     ]
     # ``work`` itself is for the thread that puts the reports together: it reads again what began at a wrong guess.
-    works = [replace(work) for _ in range(jobs)]
+    # Without the kernel the steps take long, and bodies inflate without the interpreter: those threads need no turns.
+    is_quick = kernel.NATIVE is not None and work.wanted.inflating is not Inflating.WHOLE
+    turn = threading.Lock() if is_quick else None
+    works = [replace(work, turn=turn) for _ in range(jobs)]
     try:
         if jobs < 2:
             yield from map(work.links, links)

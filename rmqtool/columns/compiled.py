@@ -3,11 +3,19 @@
 This is the only module between the columns and the kernel: it makes the arrays that the kernel fills. The code in
 Python that does the same is next to the call, in the module that calls. The columns of records are one buffer, column
 after column, the widest first.
+
+Turns: of the threads that work on columns together, one at a time runs Python (``holding``). numpy gives the
+interpreter's lock away for each operation on some hundred elements. A thread that waits for that lock is woken each
+time, nearly always in vain: two threads then take half as much processor time again as one, and are hardly faster. A
+thread that waits for its turn is not woken by that. A turn is given away (``AWAY``) only for what takes long without
+the interpreter: passes of the kernel over a window, and the reading of a window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +49,44 @@ ROW_SIZE = sum(np.dtype(kind).itemsize for _, kind in COLUMNS)
 
 # Failed checks of a structurally whole record, as bits of the column ``wrong``.
 WRONG_CRC, WRONG_PLACE, WRONG_TIME, WRONG_PROPERTY_CRC = 1, 2, 4, 8
+
+
+class _Held(threading.local):
+    """The turn that the thread has, if it takes turns with others."""
+
+    turn: threading.Lock | None = None
+
+
+_HELD = _Held()
+
+
+@contextmanager
+def holding(turn: threading.Lock | None) -> Iterator[None]:
+    """Wait for ``turn`` and have it; with None the thread takes no turns."""
+    if turn is None:
+        yield
+        return
+    with turn:
+        _HELD.turn = turn
+        try:
+            yield
+        finally:
+            _HELD.turn = None
+
+
+class _Away:
+    """Gives the turn of the thread away, if it has one, and waits for it again."""
+
+    def __enter__(self) -> None:
+        if _HELD.turn is not None:
+            _HELD.turn.release()
+
+    def __exit__(self, *_: object) -> None:
+        if _HELD.turn is not None:
+            _HELD.turn.acquire()
+
+
+AWAY = _Away()
 
 
 def new_table(capacity: int) -> npt.NDArray[np.uint8]:
@@ -82,7 +128,8 @@ def walked(data: memoryview | Bytes, at: int) -> tuple[Ints, int] | None:
     # Room for as many of the smallest records as fit. The system gives memory only to pages that are written, so most
     # of it costs nothing.
     starts = np.empty((len(data) - at) // MIN_RECORD_SIZE + _WALKS, np.int64)
-    found, at = native.walk(data, at, starts)
+    with AWAY:
+        found, at = native.walk(data, at, starts)
     return starts[:found], at
 
 
@@ -107,7 +154,9 @@ def decoded(data: Bytes, file_offsets: Ints, checks: int) -> dict[str, Any] | No
         return None
     capacity = len(file_offsets)
     table = new_table(capacity)
-    rows = native.decode(data, np.ascontiguousarray(file_offsets, np.int64), table, 0, checks)
+    offsets = np.ascontiguousarray(file_offsets, np.int64)
+    with AWAY:
+        rows = native.decode(data, offsets, table, 0, checks)
     return columns_of(table, capacity, rows)
 
 
@@ -160,9 +209,10 @@ def dispatched(data: Bytes, file_offsets: Ints, delays: Sequence[int], most_keys
     )
     offsets, levels = np.ascontiguousarray(file_offsets, np.int64), np.array(delays, np.int64)
     codes, units, flags, tag_hashes, topic_rows, key_hashes, key_rows = found
-    done, topics, keys = native.dispatch(
-        data, offsets, levels, codes, units, flags, topic_rows, key_hashes, key_rows, tag_hashes
-    )
+    with AWAY:
+        done, topics, keys = native.dispatch(
+            data, offsets, levels, codes, units, flags, topic_rows, key_hashes, key_rows, tag_hashes
+        )
     if done < count:
         return None
     return found._replace(topic_rows=topic_rows[:topics], key_hashes=key_hashes[:keys], key_rows=key_rows[:keys])

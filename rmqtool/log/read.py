@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.columns.compiled import WRONG_CRC, WRONG_PROPERTY_CRC, sound
+from rmqtool.columns.compiled import AWAY, WRONG_CRC, WRONG_PROPERTY_CRC, sound
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.records import Records, decode_records, have_right_crc, have_right_property_crc
 from rmqtool.columns.starts import record_starts
@@ -77,7 +77,8 @@ class Buffers(threading.local):
         view = self._take() if _LEAST <= length <= self.size else None
         if view is None:
             return file.pread(length, file_offset)
-        return view[: file.pread_into(view[:length], file_offset)]
+        with AWAY:
+            return view[: file.pread_into(view[:length], file_offset)]
 
     def _take(self) -> memoryview | None:
         """Return a view of a buffer that has no other view, or None."""

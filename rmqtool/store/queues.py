@@ -22,6 +22,8 @@ from rmqtool.store.segments import Segment, SegmentQueue
 RECOVERED_FILES = 3
 # Queue files up to this size are read whole, so that a hole in the middle ends the queue as it does for a broker.
 READ_WHOLE = 1 << 20
+# It takes as long to read 200 entries as to search among them.
+_ONE_READ = 200
 # With fewer entries left than this, a search reads them one after the other.
 _HALVING_STOPS = 20
 _UNIT = layouts.CONSUME_QUEUE_UNIT
@@ -185,13 +187,14 @@ class ConsumeQueueFiles:
         if segment.size <= READ_WHOLE:
             return consume_queue.count_written(file.pread(segment.size, 0)) * _UNIT.size
         low, high = 0, segment.size // _UNIT.size
-        while low < high:
+        while high - low > _ONE_READ:
             middle = (low + high) // 2
             if consume_queue.is_written(_UNIT.decode(file.pread(_UNIT.size, middle * _UNIT.size))):
                 low = middle + 1
             else:
                 high = middle
-        return low * _UNIT.size
+        left = file.pread((high - low) * _UNIT.size, low * _UNIT.size)
+        return (low + consume_queue.count_written(left)) * _UNIT.size
 
 
 def simple_queues(listing: StoreListing) -> list[ConsumeQueueFiles]:
