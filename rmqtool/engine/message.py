@@ -148,6 +148,7 @@ class PutStatus(StrEnum):
         return _REASONS[self]
 
 
+# The statuses after which another message may still be stored; see ``PutStatus.is_about_message``.
 _ABOUT_MESSAGE = frozenset(
     {
         PutStatus.MESSAGE_ILLEGAL,

@@ -257,6 +257,7 @@ def open_queues(database: Database, log_min: int) -> dict[QueueKey, DatabaseQueu
     return {queue: DatabaseQueue(database, queue, bounds, log_min) for queue, bounds in read_bounds(database).items()}
 
 
+# Makes a named tuple without a call of Python code.
 _new = tuple.__new__
 _QUEUE_UNIT = layouts.CONSUME_QUEUE_UNIT
 # How often the index is searched again if none of the found records can be read. As upstream.

@@ -14,6 +14,7 @@ from rmqtool.formats.commit_log import BLANK_SIZE, PREFIXES, Message, encode_mes
 from rmqtool.formats.java import crc31
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, encode_property_crc, find_property_crc
 
+# The topic of all bridges, as text and as bytes.
 QUARANTINE = "RMQTOOL_QUARANTINE"
 QUARANTINE_TOPIC = QUARANTINE.encode("ascii")
 # The default of maxMessageSize. That setting limits only puts: a broker that scans the log does not compare the size

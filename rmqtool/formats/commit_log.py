@@ -244,6 +244,7 @@ def decode_records(data: Buffer, offsets: array[int]) -> list[Message | Blank | 
     return [decode_record(data, at) for at in offsets]
 
 
+# The kernel's decoder of many records in one call; None without the kernel.
 _decode_many = None if kernel.NATIVE is None else kernel.NATIVE.decoder_of_many(Message, _WHOLE, decode_record)
 
 

@@ -231,6 +231,7 @@ def _to_string(value: Any, path: str) -> str:
     raise _WrongType(path, value, "a text")
 
 
+# How a value of a file becomes one of its declared type; each function takes the value and its path.
 _CONVERSIONS: dict[JavaType, Callable[[Any, str], Any]] = {
     JavaType.INT: _to_number(JavaType.INT),
     JavaType.LONG: _to_number(JavaType.LONG),

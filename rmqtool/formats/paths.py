@@ -155,6 +155,7 @@ _ROCKSDB_FILE = re.compile(
     r"|archive/\d+\.log",
     re.ASCII,
 )
+# The directories of files of a compaction that is not finished.
 _STAGES = ("compacting", "replicating")
 
 

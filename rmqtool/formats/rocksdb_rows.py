@@ -30,6 +30,7 @@ from rmqtool.formats.ids import decode_pop_id
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.layout import Buffer, Layout, LayoutError
 
+# The byte that ``|`` stands for in the table above.
 SEPARATOR = b"\x01"
 # The topic of one row among the bounds that is not a bound: it has the place of the last dispatched record.
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
@@ -186,6 +187,7 @@ def decode_config_key(key: bytes) -> ConfigRowKey | Flaw:
     return _proven("configuration key", key, ConfigRowKey(table, tuple(names), queue_id), encode_config_key)
 
 
+# The first byte of the value of a topic or group: it is serialized as JSON.
 _JSON = b"\x01"
 
 

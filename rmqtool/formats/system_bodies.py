@@ -20,12 +20,14 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import PopTag
 from rmqtool.formats.java import LONG_MAX
 
+# The object in the body of a record of the revive topic, by the kind of the record.
 POP_BODIES: dict[PopTag, Bean] = {
     PopTag.CHECK_POINT: POP_CHECK_POINT,
     PopTag.ACK: POP_ACK,
     PopTag.BATCH_ACK: POP_BATCH_ACK,
 }
 
+# As many digits as a Java ``long`` has at most; the range is checked after that.
 _OFFSET = re.compile(rb"\d{1,19}")
 
 # The body of an op record of 5.4's RocksDB transactions; its properties say which half message is decided.

@@ -34,6 +34,7 @@ TIMER_TOPIC = SYSTEM_PREFIX + "wheel_timer"
 REVIVE_PREFIX = SYSTEM_PREFIX + "REVIVE_LOG_"
 SYNC_MEMBER_PREFIX = SYSTEM_PREFIX + "SYNC_BROKER_MEMBER_"
 
+# The groups by which a broker itself consumes the half topics, and the revive topic of POP.
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 

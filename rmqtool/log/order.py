@@ -27,6 +27,7 @@ from rmqtool.log.read import Damage, Note, Part, Range
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogFile, OpenLogs
 
+# Keys as the rows of a matrix of ``COLUMNS`` columns.
 Keys = npt.NDArray[np.int64]
 
 # The columns of a key.

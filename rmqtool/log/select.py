@@ -27,6 +27,7 @@ from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.property_names import INNER_MULTI_DISPATCH
 
+# Topic and queue id.
 Queue = tuple[str, int]
 
 # In the bytes of every message that names further queues.

@@ -46,6 +46,7 @@ from rmqtool.formats.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmqtool.log.ownership import WAITING
 from rmqtool.log.queue_entries import QueueFiles, read_unit_places
 
+# Topic and queue id.
 Queue = tuple[str, int]
 
 # A larger step between two numbers is trusted only if the queue's entries confirm it.
