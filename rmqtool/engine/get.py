@@ -303,12 +303,18 @@ class QueueView(Protocol):
         """The queue offset after the last message."""
 
 
+def read_file(file: ReadableFile, length: int, file_offset: int, *, waits: bool) -> bytes:
+    """Read a range of a file. Without ``waits`` raise NotInMemory where the disk would be waited for."""
+    return file.pread(length, file_offset) if waits else file.pread_at_once(length, file_offset)
+
+
 class LogWindow:
     """Reads records of a log; neighbouring records share one read."""
 
-    def __init__(self, log: ReadLog, files: OpenFiles) -> None:
+    def __init__(self, log: ReadLog, files: OpenFiles, *, waits: bool = True) -> None:
         self.log = log
         self._files = files
+        self._waits = waits
         self._segment: Segment | None = None
         self._file: ReadableFile | None = None
         # ``_data`` has the bytes of the log from ``_start`` on. ``_end`` is the end of the record that was asked for
@@ -335,7 +341,8 @@ class LogWindow:
             return None
         # Read ahead only near the last record: the records of one queue among many are far apart.
         is_near = 0 <= physical_offset - self._end < _NEAR
-        self._data = self._file.pread(min(max(size, _WINDOW), left) if is_near else size, place)
+        length = min(max(size, _WINDOW), left) if is_near else size
+        self._data = read_file(self._file, length, place, waits=self._waits)
         self._start, self._end = physical_offset, physical_offset + size
         return self._data[:size]
 
@@ -398,7 +405,14 @@ def get_messages(
 
 
 def get_together(
-    queue: ConsumeQueueFiles, log: ReadLog, log_files: OpenFiles, limits: Limits, result: GetMessageResult, most: int
+    queue: ConsumeQueueFiles,
+    log: ReadLog,
+    log_files: OpenFiles,
+    limits: Limits,
+    result: GetMessageResult,
+    most: int,
+    *,
+    waits: bool,
 ) -> bool:
     """Fill ``result`` with one read of the queue and one of the log; return False if that is not possible.
 
@@ -411,7 +425,8 @@ def get_together(
     if segment is None or count <= 0:
         return False
     count = min(count, segment.end_offset // UNIT_SIZE - begin)
-    data = queue.segments.open(segment).pread(count * UNIT_SIZE, begin * UNIT_SIZE - segment.base_offset)
+    place = begin * UNIT_SIZE - segment.base_offset
+    data = read_file(queue.segments.open(segment), count * UNIT_SIZE, place, waits=waits)
     if len(data) < count * UNIT_SIZE:
         return False
     starts = array("q", bytes(count * _LONG))
@@ -425,7 +440,7 @@ def get_together(
     segment = log.segments.find(low)
     if segment is None or high > segment.end_offset:
         return False
-    span = log_files.open(segment).pread(high - low, low - segment.base_offset)
+    span = read_file(log_files.open(segment), high - low, low - segment.base_offset, waits=waits)
     if len(span) < high - low:
         return False
     # ``_Together(...)`` without a call of Python code.
@@ -449,7 +464,7 @@ def find_span(units: bytes, starts: array[int]) -> tuple[int, int, int] | None:
 
 
 def simple_units(
-    queue: ConsumeQueueFiles, max_offset: int, tags_code: Callable[[int], int | None]
+    queue: ConsumeQueueFiles, max_offset: int, tags_code: Callable[[int], int | None], *, waits: bool = True
 ) -> Callable[[int], Iterator[Unit] | None]:
     """Return a reader of a simple queue's entries, from an offset to the end of its file.
 
@@ -462,19 +477,27 @@ def simple_units(
         if segment is None:
             return None
         end = min(segment.end_offset // UNIT_SIZE, max_offset)
-        return _iter_units(queue.segments.open(segment), segment.base_offset, begin, end, tags_code)
+        file, base_offset = queue.segments.open(segment), segment.base_offset
+
+        def pread(length: int, offset: int) -> bytes:
+            return read_file(file, length, offset - base_offset, waits=waits)
+
+        return _iter_units(pread, begin, end, tags_code)
 
     return read
 
 
 def _iter_units(
-    file: ReadableFile, base_offset: int, begin: int, end: int, tags_code: Callable[[int], int | None]
+    pread: Callable[[int, int], bytes], begin: int, end: int, tags_code: Callable[[int], int | None]
 ) -> Iterator[Unit]:
-    """Yield entries from ``begin`` on; few are read at first, because most gets want few."""
+    """Yield entries from ``begin`` on; few are read at first, because most gets want few.
+
+    ``pread`` reads a length of the queue, at an offset of its bytes.
+    """
     count, new = _FEW_UNITS, tuple.__new__
     while begin < end:
         count = min(count, end - begin)
-        data = file.pread(count * UNIT_SIZE, begin * UNIT_SIZE - base_offset)
+        data = pread(count * UNIT_SIZE, begin * UNIT_SIZE)
         for offset, size, code in _UNIT.packer.iter_unpack(data):
             yield new(Unit, (begin, offset, size, tags_code(code) if code <= MAX_EXT_ADDRESS else code, 1))
             begin += 1

@@ -345,9 +345,19 @@ class StoreReader:
         self._compacted = CompactedQueues(files, config, self._limits)
 
     def get(
-        self, topic: str, queue_id: int, offset: int, most: int = 32, message_filter: MessageFilter | None = None
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        most: int = 32,
+        message_filter: MessageFilter | None = None,
+        *,
+        waits: bool = True,
     ) -> GetMessageResult:
-        """Return up to ``most`` messages from a queue offset on, with a broker's status and next offset."""
+        """Return up to ``most`` messages from a queue offset on, with a broker's status and next offset.
+
+        Without ``waits`` raise NotInMemory where the disk would be waited for.
+        """
         with self._lock:
             if self._compacted.holds(topic):
                 result = self._compacted.get((topic, queue_id), offset, most)
@@ -355,9 +365,11 @@ class StoreReader:
                 # once.
                 if offset < result.max_offset or result.max_offset >= self.bounds(topic, queue_id).max_offset:
                     return result
-            return self._get((topic, queue_id), offset, most, message_filter)
+            return self._get((topic, queue_id), offset, most, message_filter, waits)
 
-    def _get(self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None) -> GetMessageResult:
+    def _get(
+        self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None, waits: bool
+    ) -> GetMessageResult:
         """Get from a plain queue, with one read of the log where that is possible."""
         queue = self._queues.simple.get(key)
         in_files = queue is not None and message_filter is None and not self._queues.database
@@ -365,12 +377,12 @@ class StoreReader:
             known = self._known_files(key, high)
             if offset >= known.min_offset and isinstance(known.files, ConsumeQueueFiles):
                 result = GetMessageResult(GetMessageStatus.FOUND, offset, known.min_offset, high)
-                if get_together(known.files, self._log, self._log_files, self._limits, result, most):
+                if get_together(known.files, self._log, self._log_files, self._limits, result, most, waits=waits):
                     return result
-        return self._get_one_by_one(key, offset, most, message_filter)
+        return self._get_one_by_one(key, offset, most, message_filter, waits)
 
     def _get_one_by_one(
-        self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None
+        self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None, waits: bool
     ) -> GetMessageResult:
         """Return the answer to any get: the status by the bounds of the queue, then the records entry by entry."""
         topic, queue_id = key
@@ -382,7 +394,7 @@ class StoreReader:
         if status is not GetMessageStatus.FOUND:
             return result
         result.next_begin_offset = offset
-        window = LogWindow(self._log, self._log_files)
+        window = LogWindow(self._log, self._log_files, waits=waits)
         stored = self._queues.database.get(key)
         if stored is not None:
             get_messages(lambda begin: stored.units(begin, most), window, self._limits, result, most, message_filter)
@@ -397,7 +409,7 @@ class StoreReader:
                 if self._limits.corrects_offsets:
                     result.next_begin_offset = offset + per_file - offset % per_file
                 return result
-            units = simple_units(known.files, high, lambda code: self._ext_tags_code(key, code))
+            units = simple_units(known.files, high, lambda code: self._ext_tags_code(key, code), waits=waits)
         get_messages(units, window, self._limits, result, most, message_filter)
         return result
 

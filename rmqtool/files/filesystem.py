@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import lru_cache
@@ -149,6 +149,14 @@ class Closable(Protocol):
         self.close()
 
 
+class NotInMemory(Exception):
+    """The disk would be waited for; ``fetch`` reads the wanted bytes into memory, and may be called in any thread."""
+
+    def __init__(self, fetch: Callable[[], object]) -> None:
+        super().__init__("bytes that were asked for at once are not in memory")
+        self.fetch = fetch
+
+
 class ReadableFile(Closable, Protocol):
     """One open regular file. Its methods may be called from several threads at once.
 
@@ -166,6 +174,10 @@ class ReadableFile(Closable, Protocol):
 
         If the file was cut since it was opened, so that wanted bytes are gone, that is an error.
         """
+
+    def pread_at_once(self, length: int, file_offset: int) -> bytes:
+        """Read as ``pread`` does, or raise NotInMemory instead of waiting for a disk; not every file can tell."""
+        return self.pread(length, file_offset)
 
     def pread_exactly(self, length: int, file_offset: int) -> bytes:
         """Read exactly ``length`` bytes, or raise ReadFailed."""

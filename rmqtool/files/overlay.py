@@ -566,6 +566,12 @@ class OverlayReadableFile(ReadableFile):
             require_unshrunk(self.shown, file_offset + length, file_offset + len(found), self._size_at_open)
         return found
 
+    def pread_at_once(self, length: int, file_offset: int) -> bytes:
+        if self._node.content.untouched and self._node.base is not None:
+            self._require_open(read_failed, "read")
+            return self._below().pread_at_once(length, file_offset)
+        return self.pread(length, file_offset)
+
     def pread_into(self, buffer: bytearray | memoryview, file_offset: int) -> int:
         with memoryview(buffer).cast("B") as view:
             found = self.pread(len(view), file_offset)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat as modes
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from rmqtool.errors import ReadFailed, RmqtoolError
@@ -24,6 +24,7 @@ from rmqtool.files.filesystem import (
     Failure,
     Kind,
     LockState,
+    NotInMemory,
     ReadableFile,
     ReadableFileSystem,
     Space,
@@ -42,6 +43,11 @@ _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLLOWED = (paths.COMMIT_LOG,)
 # pread allocates the wanted length before it reads. Larger lengths are limited by the size of the file first.
 _TRUSTED_LENGTH = 1 << 20
+# Linux reads what is in memory and nothing else, if it is asked to. Some file systems do not know the question.
+_AT_ONCE = os.RWF_NOWAIT if hasattr(os, "RWF_NOWAIT") else 0
+_DOES_NOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+# The least bytes that are fetched: who reads a range mostly reads on.
+_FETCHED = 256 << 10
 
 _KINDS = {
     modes.S_IFREG: Kind.FILE,
@@ -79,6 +85,7 @@ class PosixReadableFile(ReadableFile):
         self._descriptor = descriptor
         self._size_at_open = os.fstat(descriptor).st_size
         self._is_read_exactly = False
+        self._tells_memory = bool(_AT_ONCE)
 
     def pread(self, length: int, file_offset: int) -> bytes:
         require_range(self.shown, length, file_offset)
@@ -96,6 +103,37 @@ class PosixReadableFile(ReadableFile):
         if len(found) < length:
             require_unshrunk(self.shown, file_offset + length, file_offset + len(found), self._size_at_open)
         return found
+
+    def pread_at_once(self, length: int, file_offset: int) -> bytes:
+        if not self._tells_memory or length > _TRUSTED_LENGTH:
+            return self.pread(length, file_offset)
+        require_range(self.shown, length, file_offset)
+        buffer = bytearray(length)
+        try:
+            found = os.preadv(self._descriptor, [buffer], file_offset, _AT_ONCE)
+            if found == length:
+                return bytes(buffer)
+            if file_offset + found < self._size_at_open:
+                raise NotInMemory(self._fetch(length, file_offset))
+        except BlockingIOError:
+            raise NotInMemory(self._fetch(length, file_offset)) from None
+        except OSError as error:
+            if error.errno not in _DOES_NOT_TELL:
+                raise self._read_failed(error, file_offset) from error
+            self._tells_memory = False
+        return self.pread(length, file_offset)
+
+    def _fetch(self, length: int, file_offset: int) -> Callable[[], None]:
+        """Return what reads a range and some bytes after it; by then this file may be closed."""
+        descriptor = os.dup(self._descriptor)
+
+        def fetch() -> None:
+            try:
+                os.pread(descriptor, max(length, _FETCHED), file_offset)
+            finally:
+                lock.close_descriptor(descriptor)
+
+        return fetch
 
     def pread_into(self, buffer: bytearray | memoryview, file_offset: int) -> int:
         with memoryview(buffer).cast("B") as view:

@@ -339,6 +339,7 @@ class Lifecycle:
             server.slaves.close()
         server.close_all()
         await asyncio.sleep(0)
+        server.readers.shutdown(wait=True)
         server.threads.shutdown(wait=True)
 
     def close(self) -> None:

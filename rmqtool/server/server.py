@@ -17,7 +17,7 @@ from rmqtool.broker.accounts import DANGEROUS, Gate
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.by_code import POPS, PULLS, REPLIES, SENDS, Outcome, Processors
 from rmqtool.broker.processors.end_transaction import check_request
-from rmqtool.broker.processors.pull_message import Pulling, Waiting
+from rmqtool.broker.processors.pull_message import Fetching, Pulling, Waiting
 from rmqtool.broker.processors.replies import Forwarded, PlainRow, Putting, TakenRow
 from rmqtool.broker.services.check_program import ProgramBeside
 from rmqtool.broker.services.transactions import EndRequest, TransactionState
@@ -74,7 +74,8 @@ class Limits(NamedTuple):
     # Pulls that wait, in all and on one connection.
     held: int = _MOST_HELD
     held_each: int = 4096
-    # Messages that wait for the disk or for slaves. upstream: sendThreadPoolQueueCapacity
+    # Messages that wait for the disk or for slaves, and pulls that wait for the disk.
+    # upstream: sendThreadPoolQueueCapacity, pullThreadPoolQueueCapacity
     in_flight: int = 10_000
 
 
@@ -207,6 +208,8 @@ class Server:
         self.held_pulls = HeldPulls(self.processors.pulling)
         self.held_pops = HeldPops()
         self.threads = ThreadPoolExecutor(2, "disk")
+        # For messages that are not in memory.
+        self.readers, self._fetches = ThreadPoolExecutor(4, "reader"), 0
         # How many requests were answered with 1 because of an error of ours.
         self.bugs = 0
         self.requests = 0
@@ -334,7 +337,8 @@ class Server:
         if self.is_ending and command.version > _STAYS:
             connection.answer(command, answer(command, _GO_AWAY, "the broker is shutting down"))
             return
-        if self._is_overloaded and command.code in _PUTS:
+        code = command.code
+        if (self._is_overloaded and code in _PUTS) or (self._fetches >= self.limits.in_flight and code in PULLS):
             connection.answer(command, refuse(command, OVERLOADED, self.broker.version))
             return
         if self._is_dispatch_due or self._puts or self._rows:
@@ -352,13 +356,8 @@ class Server:
         except UNREADABLE as error:
             connection.answer(command, unreadable(command, error))
             return
-        except RmqtoolError as error:
-            connection.answer(command, answer(command, ResponseCode.SYSTEM_ERROR, str(error)))
-            return
         except Exception as error:
-            self.bug(error)
-            remark = f"{type(error).__name__}: {error}"
-            connection.answer(command, answer(command, ResponseCode.SYSTEM_ERROR, remark))
+            self._failed(connection, command, error)
             return
         if command.code == _HEARTBEAT:
             self._greet(connection, command)
@@ -421,6 +420,8 @@ class Server:
             self._puts.append(_Put(connection, command, reply))
         elif isinstance(reply, Waiting):
             self._hold(connection, command, reply)
+        elif isinstance(reply, Fetching):
+            self._fetch(connection, command, reply)
         elif isinstance(reply, Forwarded):
             self._forward(connection, command, reply)
         elif isinstance(reply, RemotingCommand | bytes):
@@ -439,6 +440,31 @@ class Server:
             self.held_pulls.hold(connection, waiting, self._store.setup.clock.monotonic())
             if self._is_dispatch_due:
                 self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
+
+    def _fetch(self, connection: Connection, command: RemotingCommand, fetching: Fetching) -> None:
+        """Have another thread read what a pull wants, and then answer it; meanwhile everybody else is served."""
+
+        def fetched(done: asyncio.Future[object]) -> None:
+            self._fetches -= 1
+            if done.cancelled() or not connection.is_open:
+                return
+            # If the fetch failed, reading again says why.
+            done.exception()
+            try:
+                self._reply(connection, command, self.processors.pulling.go_on(fetching))
+            except Exception as error:
+                self._failed(connection, command, error)
+            self.end_turn()
+
+        self._fetches += 1
+        self.loop.run_in_executor(self.readers, fetching.fetch).add_done_callback(fetched)
+
+    def _failed(self, connection: Connection, command: RemotingCommand, error: Exception) -> None:
+        remark = str(error)
+        if not isinstance(error, RmqtoolError):
+            self.bug(error)
+            remark = f"{type(error).__name__}: {error}"
+        connection.answer(command, answer(command, ResponseCode.SYSTEM_ERROR, remark))
 
     def _holds_enough(self, connection: object) -> bool:
         count = len(self.held_pulls) + len(self.held_pops)

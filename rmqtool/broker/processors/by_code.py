@@ -18,15 +18,15 @@ from rmqtool.broker.processors import (
 )
 from rmqtool.broker.processors.assignments import Assignments
 from rmqtool.broker.processors.pop_message import Popping, WaitingPop
-from rmqtool.broker.processors.pull_message import Pulling, Waiting
+from rmqtool.broker.processors.pull_message import Fetching, Pulling, Waiting
 from rmqtool.broker.processors.replies import Reply
 from rmqtool.broker.processors.send_message import Sending
 from rmqtool.formats.codes import is_since
 from rmqtool.remoting.headers import Request
 from rmqtool.remoting.requests import clients, groups, messages, pop, topics
 
-# A pull and a pop may wait for messages.
-Outcome: TypeAlias = "Reply | Waiting | WaitingPop"
+# A pull and a pop may wait for messages, and a pull for their bytes.
+Outcome: TypeAlias = "Reply | Waiting | Fetching | WaitingPop"
 Processor: TypeAlias = Callable[[Asked], Outcome]
 Plain: TypeAlias = Callable[[Broker, Asked], Reply]
 

@@ -7,9 +7,10 @@ Upstream: ``PullMessageProcessor``, ``PullRequestHoldService``. A pull that find
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.topics import TopicConfig
@@ -17,6 +18,7 @@ from rmqtool.config import Version
 from rmqtool.engine.get import GetMessageResult, GetMessageStatus, MessageFilter, SqlFilter, TagFilter
 from rmqtool.engine.message import NewMessage, QueueKey
 from rmqtool.errors import UsageError
+from rmqtool.files.filesystem import NotInMemory
 from rmqtool.filters.sql92 import Dialect, parse_selector
 from rmqtool.filters.tags import parse_tags
 from rmqtool.formats.bridges import is_bridge
@@ -47,6 +49,8 @@ from rmqtool.remoting.requests.messages import PullMessage, PullMessageAnswer
 # The bits of ``sysFlag`` of a pull.
 COMMITS, MAY_WAIT, HAS_SUBSCRIPTION = 1, 2, 4
 TAG: Final = "TAG"
+# After 64 fetches for one pull the disk is waited for: what was fetched does not stay in memory.
+_MOST_FETCHES = 64
 _RESET = "OFFSET_RESET"
 
 _S = GetMessageStatus
@@ -77,6 +81,16 @@ class Waiting:
         return self.header.topic, self.header.queue_id
 
 
+@dataclass(slots=True)
+class Fetching:
+    """A pull of messages that are not in memory. ``fetch`` is for another thread; then the pull goes on."""
+
+    waiting: Waiting
+    fetch: Callable[[], object]
+    # How often something was fetched for it before.
+    rounds: int
+
+
 @lru_cache(maxsize=1024)
 def filter_of(expression_type: str, expression: str, version: str) -> MessageFilter | None:
     """Return the broker's half of a subscription; None: it wants everything. Raises FilterSyntaxError."""
@@ -85,6 +99,10 @@ def filter_of(expression_type: str, expression: str, version: str) -> MessageFil
         return None if tags.everything else TagFilter(tags)
     dialect = Dialect.V4 if version == Version.V4_9.value else Dialect.V5
     return SqlFilter(parse_selector(expression, dialect=dialect))
+
+
+# An answer to a pull, or what it waits for.
+Pulled: TypeAlias = RemotingCommand | bytes | Waiting | Fetching
 
 
 @dataclass(frozen=True)
@@ -119,8 +137,8 @@ class Pulling:
         self._templates: dict[tuple[int, str, int, int], AnswerTemplate] = {}
         self._clock = broker.store.setup.clock
 
-    def pull(self, asked: Asked) -> RemotingCommand | bytes | Waiting:
-        """Answer a pull, or have it wait."""
+    def pull(self, asked: Asked) -> Pulled:
+        """Answer a pull, or have it wait: for messages, or for their bytes."""
         header: PullMessage = asked.header  # type: ignore[assignment]
         found = self._check(asked, header)
         if isinstance(found, RemotingCommand):
@@ -134,8 +152,18 @@ class Pulling:
             low, high = self._reader.bounds(topic, queue_id)
             return self._encode(asked, ResponseCode.PULL_OFFSET_MOVED, _RESET, (reset, max(low, 0), high))
         wanted = WholeRecords(found.wanted) if self._broker.read_only else found.wanted
-        waiting = Waiting(asked, header, wanted, header.queue_offset, 0)
-        result = self._look(waiting)
+        return self._look_first(Waiting(asked, header, wanted, header.queue_offset, 0), 0)
+
+    def go_on(self, fetching: Fetching) -> Pulled:
+        """Continue a pull whose bytes were fetched; its commit was taken before."""
+        return self._look_first(fetching.waiting, fetching.rounds + 1)
+
+    def _look_first(self, waiting: Waiting, rounds: int) -> Pulled:
+        asked, header = waiting.asked, waiting.header
+        try:
+            result = self._look(waiting, waits=rounds >= _MOST_FETCHES)
+        except NotInMemory as cold:
+            return Fetching(waiting, cold.fetch, rounds)
         if header.sys_flag & MAY_WAIT and self._is_nothing(result, header.queue_offset):
             held = header.suspend_timeout_millis if self._config.long_polling_enable else None
             waiting.until = self._clock.monotonic() + (self._config.short_polling_time_mills if held is None else held)
@@ -147,7 +175,7 @@ class Pulling:
 
         The pull skips messages that its filter does not match; the answer says where to continue.
         """
-        result = self._look(waiting)
+        result = self._look(waiting, waits=True)
         if result.status is _S.NO_MATCHED_MESSAGE and not is_over:
             waiting.offset = result.next_begin_offset
             return None
@@ -158,11 +186,10 @@ class Pulling:
                 result.status, result.next_begin_offset = _S.NO_MATCHED_MESSAGE, waiting.offset
         return self._answer(waiting.asked, result, waiting.offset)
 
-    def _look(self, waiting: Waiting) -> GetMessageResult:
-        header = waiting.header
-        return self._reader.get(
-            header.topic, header.queue_id, waiting.offset, header.max_msg_nums, waiting.message_filter
-        )
+    def _look(self, waiting: Waiting, *, waits: bool) -> GetMessageResult:
+        header, wanted = waiting.header, waiting.message_filter
+        queue = header.topic, header.queue_id
+        return self._reader.get(*queue, waiting.offset, header.max_msg_nums, wanted, waits=waits)
 
     def _is_nothing(self, result: GetMessageResult, offset: int) -> bool:
         return self._code(result.status, offset) is ResponseCode.PULL_NOT_FOUND

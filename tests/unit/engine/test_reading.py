@@ -220,7 +220,7 @@ def test_together_or_one_by_one_is_the_same_answer(
         for most in (-1, 0, 1, 2, 7, 32, 64)
     ]
     together = [all_of(store.reader.get(*words)) for words in asked]
-    monkeypatch.setattr(reader, "get_together", lambda *_: False)
+    monkeypatch.setattr(reader, "get_together", lambda *_, **_named: False)
     assert together == [all_of(store.reader.get(*words)) for words in asked]
     assert max(len(answer[0]) for answer in together) == most_found
     store.close()
@@ -249,7 +249,7 @@ def test_a_damaged_record_is_named_among_the_others(is_together: bool, monkeypat
     file = store.setup.files.open_write(f"commitlog/{0:020d}")
     file.pwrite(b"\xff\xff\xff\xff", offset + 4)
     if not is_together:
-        monkeypatch.setattr(reader, "get_together", lambda *_: False)
+        monkeypatch.setattr(reader, "get_together", lambda *_, **_named: False)
     answer = store.reader.get("T", 0, 0)
     flaw = answer.decoded()[1]
     assert isinstance(flaw, Flaw)

@@ -17,7 +17,7 @@ import pytest
 
 from rmqtool.errors import FileMissing, NoSpace, ReadFailed, WriteFailed
 from rmqtool.files import posix
-from rmqtool.files.filesystem import Attributes, Entry, Extent, Kind
+from rmqtool.files.filesystem import Attributes, Entry, Extent, Kind, NotInMemory
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 
@@ -35,6 +35,90 @@ def reading(tmp_path: Path) -> Iterator[PosixReadableFileSystem]:
 def writing(tmp_path: Path) -> Iterator[PosixWritableFileSystem]:
     with PosixWritableFileSystem(str(tmp_path)) as files:
         yield files
+
+
+# -- reading at once
+
+
+def test_what_is_in_memory_is_read_at_once(tmp_path: Path, reading: PosixReadableFileSystem) -> None:
+    (tmp_path / "log").write_bytes(b"0123456789")
+    with reading.open_read("log") as file:
+        assert file.pread_at_once(4, 3) == b"3456"
+        assert file.pread_at_once(4, 8) == b"89"
+        assert file.pread_at_once(4, 10) == b""
+        with (tmp_path / "log").open("ab") as growing:
+            growing.write(b"more")
+        assert file.pread_at_once(6, 8) == b"89more"
+
+
+@pytest.mark.parametrize("found", [None, 3], ids=["nothing", "a part"])
+def test_what_is_not_in_memory_is_fetched_before_it_is_read(
+    found: int | None, tmp_path: Path, reading: PosixReadableFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log").write_bytes(bytes(100) + b"x" * 100)
+    fetched = []
+    pread = os.pread
+
+    def preadv(descriptor: int, buffers: list[bytearray], offset: int, flags: int) -> int:
+        assert flags == os.RWF_NOWAIT
+        if fetched:
+            buffers[0][:] = pread(descriptor, len(buffers[0]), offset)
+            return len(buffers[0])
+        if found is None:
+            raise BlockingIOError(errno.EAGAIN, "not now")
+        return found
+
+    def fetch(descriptor: int, length: int, offset: int) -> bytes:
+        fetched.append((offset, length))
+        return pread(descriptor, length, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(os, "pread", fetch)
+    with reading.open_read("log") as file, pytest.raises(NotInMemory) as cold:
+        file.pread_at_once(20, 90)
+    assert fetched == []
+    # By now the file may be closed.
+    cold.value.fetch()
+    assert fetched == [(90, 256 << 10)]
+    with reading.open_read("log") as file:
+        assert file.pread_at_once(20, 90) == bytes(10) + b"x" * 10
+    assert len(fetched) == 1
+
+
+def test_a_file_system_that_cannot_tell_what_is_in_memory_is_asked_once(
+    tmp_path: Path, reading: PosixReadableFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log").write_bytes(b"0123456789")
+    asked = []
+
+    def preadv(*given: object) -> int:
+        asked.append(given)
+        raise OSError(errno.EOPNOTSUPP, "what?")
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    with reading.open_read("log") as file:
+        assert [file.pread_at_once(4, 3) for _ in range(2)] == [b"3456"] * 2
+        assert len(asked) == 1
+        monkeypatch.setattr(file, "_tells_memory", True)
+        monkeypatch.setattr(os, "preadv", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "bad sector")))
+        with pytest.raises(ReadFailed, match="bad sector") as failed:
+            file.pread_at_once(4, 3)
+    assert failed.value.offset == 3
+
+
+def test_pages_that_the_kernel_dropped_are_not_in_memory(tmp_path: Path, reading: PosixReadableFileSystem) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * MIB)
+    with path.open("rb") as raw:
+        os.fsync(raw.fileno())
+        os.posix_fadvise(raw.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with reading.open_read("log") as file:
+        try:
+            found = file.pread_at_once(4096, MIB // 2)
+        except NotInMemory as cold:
+            cold.fetch()
+            found = file.pread_at_once(4096, MIB // 2)
+        assert found == b"x" * 4096
 
 
 # -- what cannot be opened
@@ -376,6 +460,7 @@ def test_the_module_that_looks_calls_nothing_that_writes() -> None:
         "dup",
         "pread",
         "preadv",
+        "RWF_NOWAIT",
         "fstat",
         "stat",
         "lseek",

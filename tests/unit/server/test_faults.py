@@ -60,7 +60,7 @@ def serve_on_a_broken_disk(root: Path, break_log: Callable[[], None]) -> None:
 
 
 def test_a_bug_is_answered_and_the_next_request_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **_named: object) -> None:
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setattr("rmqtool.broker.processors.pull_message.Pulling._look", broken)
