@@ -133,6 +133,7 @@ class LogExtract(LogReading, Closable):
         return at
 
     def _load(self, at: int) -> Batch | Place:
+        """Return the piece that ``_keep`` wrote at an offset. Raises ReadFailed."""
         try:
             self._file.seek(at)
             found: Batch | Place = pickle.load(self._file)  # noqa: S301  (only we can write a file without a name)

@@ -146,6 +146,7 @@ class QueueRows:
         self._pending[_CHECKPOINT_KEY] = Row(_BOUNDS, _CHECKPOINT_KEY, layouts.LONG.pack(end))
 
     def _put_bound(self, key: QueueKey, bound: str, place: int, queue_offset: int) -> None:
+        """Set the row of a bound, max or min: a queue offset, and the physical offset of its record (0 for min)."""
         row_key = encode_bound_key(BoundRowKey(key[0], bound, key[1]))
         self._pending[row_key] = Row(_BOUNDS, row_key, _BOUND.packer.pack(place, queue_offset))
 

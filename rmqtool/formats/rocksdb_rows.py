@@ -30,7 +30,7 @@ from rmqtool.formats.ids import decode_pop_id
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.layout import Buffer, Layout, LayoutError
 
-# The byte that ``|`` stands for in the table above.
+# The byte that the table above shows as ``|``.
 SEPARATOR = b"\x01"
 # The topic of one row among the bounds that is not a bound: it has the place of the last dispatched record.
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"

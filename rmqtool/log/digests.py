@@ -178,6 +178,7 @@ def _framed(parts: list[bytes | memoryview]) -> Iterator[bytes]:
 
 
 def _texts(records: Records, name: str) -> Iterator[memoryview]:
+    """Yield the bytes of one part of each record; ``name`` is topic, body or properties."""
     begins, lengths = getattr(records, f"{name}_offsets"), getattr(records, f"{name}_lengths")
     data = records.data.data
     return (data[at : at + length] for at, length in zip(begins.tolist(), lengths.tolist(), strict=True))

@@ -217,6 +217,7 @@ def _bounds(hashes: Hashes) -> list[int]:
 
 
 def _write_run(table: GroupTable) -> _Run:
+    """Write groups to a temporary file without a name, column after column."""
     file = tempfile.TemporaryFile(prefix="rmqtool-groups-")  # noqa: SIM115  (closed at the end of the context)
     for column in table:
         file.write(column.tobytes())

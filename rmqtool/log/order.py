@@ -105,6 +105,7 @@ class KeySorter:
 
 
 def _iter_stored(run: IO[bytes]) -> Iterator[Keys]:
+    """Yield the keys of a run on disk, ``_BLOCK`` at a time."""
     run.seek(0)
     while data := run.read(_BLOCK * COLUMNS * np.dtype(np.int64).itemsize):
         yield np.frombuffer(data, np.int64).reshape(-1, COLUMNS)

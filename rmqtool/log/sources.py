@@ -107,6 +107,7 @@ class LogDirectory(NamedTuple):
                     )
 
     def _objects(self, found: ObjectReadableFileSystem) -> Iterator[LogFile]:
+        """Yield the files of a directory on object storage, by one new listing."""
         for name, size in found.list_now(self.path):
             base_offset = paths.parse_segment_name(name)
             if base_offset is not None:
@@ -312,6 +313,7 @@ class StoreDirectories(NamedTuple):
 
 @contextmanager
 def _opened(path: str, without: Collection[str] = ()) -> Iterator[Store]:
+    """Give the store at ``path``, open for reading; ``without`` names directories that are not listed."""
     store = open_store(path, without=without)
     try:
         yield store
