@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.support.stores import tree_changes, tree_state
 
+ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a device")
 FILES = ("lock", "checkpoint", "abort.bak")
 DIRECTORIES = ("commitlog", "consumequeue", "index", "config")
 COMMANDS = {
@@ -66,3 +69,32 @@ def test_what_is_something_else_is_said_and_nothing_written(
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         aside.rename(path)
     assert main(["produce", str(root), *COMMANDS["produce"]]) == Exit.DONE
+
+
+def as_fifo(path: Path, _aside: Path) -> None:
+    os.mkfifo(path)
+
+
+def as_device(path: Path, _aside: Path) -> None:
+    os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+
+
+@pytest.mark.parametrize("change", [as_fifo, as_link, pytest.param(as_device, marks=ONLY_ROOT)])
+def test_a_rehearsal_of_what_is_something_else_is_refused_as_no_store(
+    change: Callable[[Path, Path], None], writable_store: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = writable_store("53-broker")
+    (root / "abort").touch()
+    index = min(path.name for path in (root / "index").iterdir())
+    aside = root.parent / "aside"
+    for name in (f"commitlog/{131072:020}", "checkpoint", f"index/{index}", "lock", "abort"):
+        path = root / name
+        path.rename(aside)
+        change(path, aside)
+        before = tree_state(root)
+        assert (name, main(["recover", str(root)])) == (name, Exit.NOT_A_STORE)
+        assert name in capsys.readouterr().err
+        assert tree_changes(before, tree_state(root)) == []
+        path.unlink()
+        aside.rename(path)
+    assert main(["recover", str(root)]) == Exit.DONE
