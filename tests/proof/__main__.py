@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.proof import crashes, cuts, disk_images, faults, kills, mutants, recorded, sectors, served, starts
+from tests.proof import crashes, cuts, disk_images, faults, kills, mirrored, mutants, recorded, sectors, served, starts
 from tests.proof.campaign import Campaign
 from tests.proof.canaries import CANARIES, STARTED, hunt
 from tests.proof.ledger import ROOT, Ledger
@@ -32,6 +32,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     cuts.CAMPAIGN,
     disk_images.CAMPAIGN,
     served.CAMPAIGN,
+    mirrored.CAMPAIGN,
     starts.CAMPAIGN,
 )
 LEDGER = ROOT / ".proof" / "ledger.json"

@@ -15,7 +15,20 @@ from pathlib import Path
 import pytest
 
 from tests.guards.test_untouched import WRITERS
-from tests.proof import crashes, cuts, faults, forked, kills, mutants, reader, recorded, sectors, served, syncs
+from tests.proof import (
+    crashes,
+    cuts,
+    faults,
+    forked,
+    kills,
+    mirrored,
+    mutants,
+    reader,
+    recorded,
+    sectors,
+    served,
+    syncs,
+)
 from tests.proof.campaign import Campaign, Outcome
 from tests.proof.canaries import CANARIES, Canary, hunt
 from tests.proof.crash_lives import Life, Retention, Services
@@ -91,6 +104,13 @@ def test_some_kills_of_serve() -> None:
     tried = [served.run(seed) for seed in range(5)]
     assert [failure for one in tried for failure in one.failures] == []
     assert sum(one.states for one in tried) == 5 * served.KILLS
+
+
+@pytest.mark.slow
+def test_some_kills_of_mirror() -> None:
+    tried = [mirrored.run(seed) for seed in range(4)]
+    assert [failure for one in tried for failure in one.failures] == []
+    assert sum(one.states for one in tried) == 4 * mirrored.KILLS
 
 
 @pytest.mark.slow
