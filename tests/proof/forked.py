@@ -15,6 +15,7 @@ import resource
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -103,6 +104,23 @@ def end_by(number: int) -> Effect:
         return real(*given, **named)
 
     return effect
+
+
+def pause(real: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Stop this process before the call, as Ctrl-Z does, until another one lets it go on."""
+    stopped = os.getpid()
+    other = os.fork()
+    if not other:
+        try:
+            while True:
+                time.sleep(0.005)
+                os.kill(stopped, signal.SIGCONT)
+        finally:
+            os._exit(0)
+    os.kill(stopped, signal.SIGTSTP)
+    os.kill(other, signal.SIGKILL)
+    os.waitpid(other, 0)
+    return real(*given, **named)
 
 
 # What no command line of the campaigns loads.
