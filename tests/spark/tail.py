@@ -22,8 +22,8 @@ def follow(spark: Any, store: str, to: str, checkpoint: str, **options: str) -> 
 
 
 def copy(spark: Any, cluster: str, to: str, checkpoint: str) -> Any:
-    """Return the writer of a query that copies messages of a cluster, four at a time, not started."""
-    options = {"cluster": cluster, "maxOffsetsPerTrigger": "4", "startingOffsets": os.environ["STARTS"]}
+    """Return the writer of a query that copies messages of a cluster, twelve at a time, not started."""
+    options = {"cluster": cluster, "maxOffsetsPerTrigger": "12", "startingOffsets": os.environ["STARTS"]}
     messages = spark.readStream.format("rocketmq").options(**options).load()
     sink = messages.writeStream.format("rocketmq").option("path", to).option("topic", "Copied")
     return sink.option("checkpointLocation", checkpoint)

@@ -160,9 +160,9 @@ def test_killed_driver_while_a_writer_appends(spark: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_ten_killed_drivers_copy_each_message_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the queues of a cluster, each from its own offset, four messages at a time, into a store."""
+    """From the queues of a cluster, each from its own offset, twelve messages at a time, into a store."""
     root, to, checkpoint = unpack("53-broker", tmp_path), tmp_path / "copied", str(tmp_path / "checkpoint")
     starts = {"T_normal": {"0": 3, "1": 2}, "T_fifo": {"broker-a/0": 1}}
     monkeypatch.setenv("STARTS", json.dumps(starts))
@@ -175,12 +175,12 @@ def test_ten_killed_drivers_copy_each_message_once(tmp_path: Path, monkeypatch: 
     drawn = random.Random(5)
     with played(root) as address:
         for _ in range(10):
-            _follow_and_kill(address, str(to), checkpoint, batches=2, delay=drawn.random())
+            _follow_and_kill(address, str(to), checkpoint, batches=1, delay=drawn.random())
         words = [sys.executable, "-m", "tests.spark.tail", address, str(to), checkpoint, "now"]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, timeout=3 * _PATIENCE)
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, timeout=10 * _PATIENCE)
     assert sorted((one["uniqKey"], one["body"]) for one in rmqtool.scan(str(to), topics="Copied")) == expected
     assert len(expected) > 100
-    assert _count(Path(checkpoint) / "commits") > 25
+    assert _count(Path(checkpoint) / "commits") > 10
     assert main(["check", str(to), "--quiet"]) == 0
 
 
@@ -192,7 +192,7 @@ def _follow_and_kill(store: str, to: str, checkpoint: str, batches: int = 3, del
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        begin, deadline = _count(commits), time.monotonic() + _PATIENCE
+        begin, deadline = _count(commits), time.monotonic() + 3 * _PATIENCE
         while _count(commits) < begin + batches and time.monotonic() < deadline:
             time.sleep(0.05)
         assert _count(commits) >= begin + batches
