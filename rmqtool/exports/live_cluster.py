@@ -93,13 +93,13 @@ def run_cluster_export(request: Request, cluster: LiveCluster, effort: Effort) -
 
 
 def _require_cluster(request: Request, before: Mapping[str, Progress]) -> None:
-    for progress in before.values():
-        if progress.queues is None:
-            raise Refused(
-                f"{request.directory} was exported from files, {progress.store}, not from a live cluster",
-                file=request.directory,
-                hint="--since-last goes on from the same store; else export to another directory (--to)",
-            )
+    if before and all(progress.queues is None for progress in before.values()):
+        stores = ", ".join(progress.store for progress in before.values())
+        raise Refused(
+            f"{request.directory} was exported from files, {stores}, not from a live cluster",
+            file=request.directory,
+            hint="--since-last goes on from the same store; else export to another directory (--to)",
+        )
 
 
 def _require_same_logs(

@@ -185,7 +185,7 @@ def require_same(request: Request, previous: Manifest | None) -> None:
 
 
 def _require_files(request: Request, read: Mapping[str, Progress]) -> None:
-    if any(progress.queues is not None for progress in read.values()):
+    if read and all(progress.queues is not None for progress in read.values()):
         raise Refused(
             f"{request.directory} was exported from a live cluster, not from files",
             file=request.directory,

@@ -138,6 +138,20 @@ def test_another_cluster_is_not_taken_for_the_same(peer: StorePeer, run: Run, tm
     assert status == Exit.REFUSED
 
 
+def test_a_target_of_both_goes_on_with_each(
+    store: Callable[[str], Path], peer: StorePeer, run: Run, tmp_path: Path
+) -> None:
+    """Two brokers: of one there are files, the other is live."""
+    files, live, to = store("49-lmq"), address_of(peer), tmp_path / "lake"
+    assert run(files, "--to", to, "--engine", "local")[0] == Exit.DONE
+    assert run(live, "--to", to, "--mode", "append")[0] == Exit.DONE
+    before = pq.read_table(to).num_rows
+    for place in ((files, "--engine", "local"), (live,), (files, "--engine", "local")):
+        status, _, err = run(*place, "--to", to, "--since-last")
+        assert status == Exit.DONE, err
+    assert pq.read_table(to).num_rows == before > 400
+
+
 def test_files_and_clusters_do_not_go_on_from_each_other(root: Path, peer: StorePeer, run: Run, tmp_path: Path) -> None:
     live, files = tmp_path / "live", tmp_path / "files"
     assert run(address_of(peer), "--to", live)[0] == Exit.DONE

@@ -46,6 +46,18 @@ def test_a_batch_goes_to_one_queue(address: str, topic: str) -> None:
     assert [one.queue_offset for one in sent] == [0, 1, 2]
 
 
+def test_messages_of_one_queue_by_their_tags(address: str, topic: str) -> None:
+    """The broker leaves out other hashes; "BB" has the hash of "Aa", so it comes, and is left out here."""
+    with rmqtool.connect(address) as cluster:
+        cluster.topic("create", topic, queues=1)
+        with cluster.producer() as producer:
+            for number in range(200):
+                producer.send(topic, str(number), tags=("x", "BB", "y", "Aa")[number % 4] if number < 100 else "x")
+        found = [one["body"] for one in cluster.scan(topics=topic, tags="Aa || y")]
+        assert list(map(int, found)) == [number for number in range(100) if number % 4 > 1]
+        assert list(cluster.scan(topics=topic, tags="z")) == []
+
+
 def test_a_group_consumes_each_message_once(address: str, topic: str) -> None:
     group = f"G{topic}"
     with rmqtool.connect(address) as cluster:
