@@ -19,6 +19,7 @@ from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.offsets import ConsumerOffsets
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import FlushDiskType, Version
+from rmqtool.engine import bulk_load
 from rmqtool.engine.load import DIRECTORIES, create_store
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.parts import Setup
@@ -466,6 +467,33 @@ class Tables(Life):
         """A committed offset that was saved does not go back; a save that was cut may be there already."""
         saved = self.saved[name] or b""
         return [f"{name} lost offsets"] if loaded.count(b"T0@G") < saved.count(b"T0@G") else []
+
+
+class Batches(Life):
+    """What a store notes of the batches of a stream: the note is always whole, the old one or the new one."""
+
+    name = "batches of a stream"
+
+    def lay(self) -> FaultyDisk:
+        disk = FaultyDisk()
+        self._note(disk, 0)
+        settle(disk)
+        return disk
+
+    def live(self, disk: FaultyDisk) -> None:
+        for number in range(1, 4):
+            self._note(disk, number)
+
+    @staticmethod
+    def _note(disk: FaultyDisk, number: int) -> None:
+        bulk_load._note_batch(FaultyFileSystem(disk, STORE), bulk_load.StreamBatch("query", number), 1_700_000_000_000)
+
+    def judge(self, outcome: FaultyDisk) -> list[str]:
+        data = tree_of_disk(outcome)[bulk_load.SINK_BATCHES]
+        try:
+            return [] if json.loads(data)["queries"]["query"]["batch"] in range(4) else [f"{data!r} was never noted"]
+        except ValueError:
+            return [f"the note of the batches is not whole: {data!r}"]
 
 
 def _is_json(data: bytes) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rmqtool.config import Version
 from tests.proof.campaign import Campaign, Outcome
 from tests.proof.crash_lives import (
+    Batches,
     DamagedStore,
     Life,
     Mirrors,
@@ -39,6 +40,7 @@ LIVES: tuple[type[Life], ...] = (
     DeletedTopic,
     Services,
     Tables,
+    Batches,
     DamagedStore,
     Repairs,
     Undos,

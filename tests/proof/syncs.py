@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import rmqtool
 from tests.proof import crashes
-from tests.proof.crash_lives import DamagedStore, Life, Puts, Recoveries, Retention, Starts
+from tests.proof.crash_lives import Batches, DamagedStore, Life, Puts, Recoveries, Retention, Starts
 from tests.proof.odd_lives import CutSegment, DeletedTopic, Leftovers, LostEnd, OddFiles
 from tests.support.faulty import FaultyFileSystem, FaultyWritableFile
 
@@ -78,6 +78,7 @@ def without(site: Site) -> Iterator[list[int]]:
 
 # What happens to a store without each of them: the life that breaks its promise then.
 NOTICED: dict[str, type[Life]] = {
+    "engine/bulk_load.py:_note_batch:fsync": Batches,
     "engine/commit_log.py:discard_prepared:fsync_dir": Puts,
     "engine/commit_log.py:remove_first:fsync_dir": Retention,
     "engine/commit_log.py:clear_next:fdatasync": Leftovers,
