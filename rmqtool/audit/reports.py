@@ -381,7 +381,8 @@ class ReportWork:
 
     ``queues`` None leaves the queues out. Nothing at or after ``end`` of the log is judged: a broker is still writing
     it. ``index_root`` is where the index files are. With ``extract``, which one thread reads, segments that it has kept
-    are not read again. Works with the same ``turn`` take turns at ranges (``columns.compiled``).
+    are not read again. Threads whose work has the same ``turn`` share it: one at a time runs Python
+    (``columns.compiled``).
     """
 
     wanted: Wanted

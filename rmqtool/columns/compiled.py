@@ -62,7 +62,7 @@ _HELD = _Held()
 
 @contextmanager
 def holding(turn: threading.Lock | None) -> Iterator[None]:
-    """Wait for ``turn`` and have it; with None the thread takes no turns."""
+    """Wait for ``turn``, and have it while the block runs; with None the thread takes no turns."""
     if turn is None:
         yield
         return

@@ -492,7 +492,7 @@ def _iter_units(
 ) -> Iterator[Unit]:
     """Yield entries from ``begin`` on; few are read at first, because most gets want few.
 
-    ``pread`` reads a length of the queue, at an offset of its bytes.
+    ``pread`` takes a number of bytes and their offset in the queue, and returns them.
     """
     count, new = _FEW_UNITS, tuple.__new__
     while begin < end:
