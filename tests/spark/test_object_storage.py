@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,3 +32,29 @@ def test_rows_are_those_of_the_disk(store: Unpacker) -> None:
     for name, here, far in zip(names, found[::2], found[1::2], strict=True):
         assert here[0] > 0, name
         assert far == here, name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_unplugged_in_the_middle(store: Unpacker, comes_back: bool) -> None:
+    """The tasks wait for a server that comes back; else the query ends with a sentence, and without rows."""
+    with object_storage() as served:
+        place = served.upload(store("54-broker"), "unplugged")
+        served.count()
+        command = [sys.executable, "-m", "tests.spark.places", place]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as read:
+            while served.count() == 0:
+                assert read.poll() is None
+                time.sleep(0.02)
+            served.unplug()
+            if comes_back:
+                time.sleep(1)
+                served.plug()
+            out, err = read.communicate(timeout=500)
+    if comes_back:
+        assert read.returncode == 0, err
+        assert json.loads(out)[0] == 418
+    else:
+        assert (read.returncode, out) == (1, "")
+        assert "the server does not answer" in err
