@@ -198,7 +198,7 @@ def _listed(stores: Paths) -> Sequence[Place]:
 def _choice(how: How, which: Where) -> Choice:
     from rmqtool.exports.choice import (
         DEFAULT,
-        SPLIT_SIZE,
+        EXPORT_SPLIT_SIZE,
         Choice,
         OnCorrupt,
         check_body,
@@ -212,7 +212,7 @@ def _choice(how: How, which: Where) -> Choice:
         columns=DEFAULT.columns if named is None else check_columns(named),
         body=check_body(how.get("body", "inflated")),
         on_corrupt=_word(OnCorrupt, how.get("on_corrupt", "emit"), "--on-corrupt"),
-        split_size=check_split_size(_size(how.get("split_size") or SPLIT_SIZE)),
+        split_size=check_split_size(_size(how.get("split_size") or EXPORT_SPLIT_SIZE)),
         start_offset=how.get("offset"),
     )
 

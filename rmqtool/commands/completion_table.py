@@ -431,7 +431,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--cluster-by',), 'Sort each row group by topic and queue.', 'any'),
         (('--on-corrupt',), 'At damage: stop, leave it out, or list it in DIR_damage.', 'fail|skip|emit'),
         (('--format',), 'Write Parquet, or a Delta table.', 'parquet|delta'),
-        (('--split-size',), 'Bytes of log per task and output file; default: 128m.', 'any'),
+        (('--split-size',), 'Bytes of log per task and output file; default: 512m.', 'any'),
         (('--engine',), 'Engine; local needs neither Spark nor Java; default: spark.', 'spark|local'),
         (('--master',), 'Spark master; default: this machine.', 'any'),
         (('--conf',), 'Spark setting; repeatable.', 'any'),

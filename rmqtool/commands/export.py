@@ -34,7 +34,7 @@ class Writing:
     ] = "emit"
     format: Annotated[str, _content(metavar="parquet|delta", help="Write Parquet, or a Delta table.")] = "parquet"
     split_size: Annotated[
-        str | None, _content(metavar="SIZE", help="Bytes of log per task and output file; default: 128m.")
+        str | None, _content(metavar="SIZE", help="Bytes of log per task and output file; default: 512m.")
     ] = None
     engine: Annotated[
         Literal["spark", "local"] | None,
