@@ -130,7 +130,7 @@ def test_every_length_of_a_checksum() -> None:
     rng = random.Random(1)
     data = rng.randbytes(3000)
     assert NATIVE is not None
-    for length in (*range(300), 1000, 1023, 1024, 1025, 2999, 3000):
+    for length in (*range(1300), 2999, 3000):
         begin = rng.randrange(3000 - length + 1)
         assert NATIVE.crc32(data[begin : begin + length]) == zlib.crc32(data[begin : begin + length])
     crcs = np.empty(2, np.uint32)
