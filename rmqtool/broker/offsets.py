@@ -376,7 +376,7 @@ class OffsetRequests:
         for queue_id in queue_ids:
             current = self._offsets.query_offset(group, topic, queue_id)
             if current == NOT_FOUND:
-                return ResetAnswer(ResponseCode.SYSTEM_ERROR, remark=f"the consumer group {group} does not exist")
+                return ResetAnswer(ResponseCode.SYSTEM_ERROR, remark=f"THe consumer group <{group}> not exist")
             target = self._target(topic, queue_id, timestamp)
             found[queue_id] = target if force or target < current else current
         if not is_online:

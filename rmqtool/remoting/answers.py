@@ -207,6 +207,9 @@ GROUP_NOT_ONLINE_TO_RESET: Final = Refusal(
     "Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}",
 )
 NO_RECEIVER_OF_REPLY: Final = Refusal(_C.SYSTEM_ERROR, "reply message properties[{name}] is null")
+NO_TOPIC_TO_RESET: Final = Refusal(
+    _C.SYSTEM_ERROR, "[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
+)
 PRODUCERS_NOT_EXIST: Final = Refusal(_C.SYSTEM_ERROR, "the producer group[{group}] not exist")
 MEMBER_NOT_ONLINE: Final = Refusal(_C.SYSTEM_ERROR, "The Consumer <{group}> <{client_id}> not online")
 NO_STATISTICS: Final = Refusal(_C.SYSTEM_ERROR, "The stats <{name}> <{key}> not exist")

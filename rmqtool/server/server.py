@@ -18,7 +18,7 @@ from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.by_code import POPS, PULLS, REPLIES, SENDS, Outcome, Processors
 from rmqtool.broker.processors.end_transaction import check_request
 from rmqtool.broker.processors.pull_message import Fetching, Pulling, Waiting
-from rmqtool.broker.processors.replies import Forwarded, PlainRow, Putting, TakenRow
+from rmqtool.broker.processors.replies import Forwarded, PlainRow, Putting, TakenRow, Telling
 from rmqtool.broker.services.check_program import ProgramBeside
 from rmqtool.broker.services.transactions import EndRequest, TransactionState
 from rmqtool.engine.message import PutStatus, QueueKey
@@ -47,8 +47,6 @@ _SEND_MESSAGE = 310
 _MOST_HELD = 65_536
 # Frequent requests that do not depend on the newest messages.
 _HOT: Final = frozenset({*SENDS, *PULLS, *POPS, 14, 15, 34, 38})
-
-
 _POPS: Final = frozenset(POPS)
 _PUTS: Final = frozenset({*SENDS, *REPLIES})
 _ROWS: Final = dict(REQUESTS)
@@ -424,6 +422,10 @@ class Server:
             self._fetch(connection, command, reply)
         elif isinstance(reply, Forwarded):
             self._forward(connection, command, reply)
+        elif isinstance(reply, Telling):
+            for client, told in reply.requests:
+                self._tell(client, told)
+            connection.answer(command, reply.answer)
         elif isinstance(reply, RemotingCommand | bytes):
             connection.answer(command, reply)
         elif reply is not None:
@@ -649,9 +651,13 @@ class Server:
         for group, members in self.broker.clients.iter_changed():
             fields = NotifyConsumerIdsChanged(consumer_group=group).encode()
             for member in members:
-                assert isinstance(member, Connection), "clients are known by their connections"
-                if member.is_open:
-                    member.send(RemotingCommand(code, fields, opaque=self._next_opaque(), flag=ONEWAY))
+                self._tell(member, RemotingCommand(code, fields, flag=ONEWAY))
+
+    def _tell(self, client: object, command: RemotingCommand) -> None:
+        """Send a client a request that it does not answer."""
+        assert isinstance(client, Connection), "clients are known by their connections"
+        if client.is_open:
+            client.send(command.replaced(opaque=self._next_opaque()))
 
     def _next_opaque(self) -> int:
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
@@ -689,8 +695,5 @@ class Server:
         """Ask a producer what became of its transaction; its answer is a request of its own, later."""
         found = check_request(self.broker, half)
         if found is not None:
-            connection, command = found
-            assert isinstance(connection, Connection), "clients are known by their connections"
-            if connection.is_open:
-                connection.send(command.replaced(opaque=self._next_opaque()))
+            self._tell(*found)
         return TransactionState.UNKNOWN

@@ -1,4 +1,4 @@
-"""Results of a processor that are not an answer yet: a put that is not durable, a request to another client."""
+"""Results of a processor that are more than an answer: a put that is not durable, requests to other clients."""
 
 from __future__ import annotations
 
@@ -29,8 +29,15 @@ class Forwarded(NamedTuple):
     answer: Callable[[RemotingCommand | None], Reply]
 
 
+class Telling(NamedTuple):
+    """An answer, and requests to other clients that they do not answer."""
+
+    answer: RemotingCommand
+    requests: list[tuple[Connection, RemotingCommand]]
+
+
 # None: the client gets no answer.
-Reply: TypeAlias = "RemotingCommand | bytes | Putting | Forwarded | None"
+Reply: TypeAlias = "RemotingCommand | bytes | Putting | Forwarded | Telling | None"
 # A plain message whose request came as a row; of one that is taken: its ticket, and its unique key.
 PlainRow: TypeAlias = SendRow
 TakenRow: TypeAlias = tuple[PutTicket, str]

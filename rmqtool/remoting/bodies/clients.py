@@ -245,6 +245,21 @@ class ResetOffsetBody(Body):
     offset_table: dict[MessageQueue, int]
 
 
+class QueueAndOffset(Body):
+    """A queue, and the offset that it gets."""
+
+    broker_name: String
+    offset: Long
+    queue_id: int
+    topic: String
+
+
+class ResetOffsetList(Body):
+    """The same for clients in C++."""
+
+    offset_table: list[QueueAndOffset]
+
+
 class GetConsumerStatusBody(Body):
     """The offsets that members have in memory, by client id."""
 

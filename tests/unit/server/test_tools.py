@@ -16,7 +16,7 @@ from rmqtool.broker.rates import Rates, Sample
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.bodies.broker import ConsumeStatsList
-from rmqtool.remoting.command import ANSWER, RemotingCommand
+from rmqtool.remoting.command import ANSWER, Language, RemotingCommand
 from rmqtool.remoting.frames import encode_frame
 from tests.support.wire_client import WireClient, heartbeat, pull_fields, send_fields, served
 
@@ -149,3 +149,52 @@ def test_a_message_that_is_not_there_is_consumed_by_nobody(client: WireClient) -
     answer = client.ask(309, {"consumerGroup": "Absent", "clientId": "here", "msgId": "no id", "brokerName": "b"})
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "no message has the id no id"
+
+
+def test_with_4_9_the_members_of_a_group_are_told_to_reset_their_offsets() -> None:
+    """Those in C++ get the offsets as a list; the answer is the same for all."""
+    asked = {"topic": "Told", "group": "Told", "timestamp": -1, "isForce": True}
+    queue = {"topic": "Told", "queueId": 0, "consumerGroup": "Told"}
+    with served(version="4.9") as server, WireClient(server.broker) as client, WireClient(server.broker) as member:
+        missing = client.ask(222, asked)
+        assert missing.code == ResponseCode.SYSTEM_ERROR
+        assert missing.remark == "[reset-offset] reset offset failed, no topic in this broker. topic=Told"
+        for _ in range(3):
+            client.ask(310, send_fields("Told", d=1), b"x")
+        unknown = client.ask(222, asked)
+        assert (unknown.code, unknown.remark) == (ResponseCode.SYSTEM_ERROR, "THe consumer group <Told> not exist")
+        client.ask(15, queue | {"commitOffset": 1})
+        offline = client.ask(222, asked)
+        assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
+        reason = "Consumer not online, so can not reset offset, Group: Told Topic: Told Timestamp: -1"
+        assert offline.remark == reason
+        member.ask(34, {}, heartbeat("member", "Told", {"Told": "*"}))
+        with WireClient(server.broker) as other:
+            greeting = RemotingCommand(34, {}, heartbeat("other", "Told", {"Told": "*"}), 1, language=Language.CPP)
+            other.socket.sendall(encode_frame(greeting))
+            assert other.answer_to(1).code == 0
+            done = client.ask(222, asked)
+            assert done.code == 0
+            assert done.body == b'{"offsetTable":{{"brokerName":"DEFAULT_BROKER","queueId":0,"topic":"Told"}:3}}'
+            told = [next(iter(request_of(one, 220))) for one in (member, other)]
+        assert [one.ext for one in told] == [
+            {"topic": "Told", "group": "Told", "timestamp": "-1", "isForce": "true"},
+        ] * 2
+        assert all(one.is_oneway for one in told)
+        assert told[0].body == done.body
+        listed = b'{"offsetTable":[{"brokerName":"DEFAULT_BROKER","offset":3,"queueId":0,"topic":"Told"}]}'
+        assert told[1].body == listed
+        # The broker itself changes nothing, and takes the commits of members as before.
+        assert client.ask(14, queue).ext["offset"] == "1"
+        assert client.ask(15, queue | {"commitOffset": 3}).remark is None
+        assert client.ask(14, queue).ext["offset"] == "3"
+        back = client.ask(222, asked | {"timestamp": 0, "isForce": False})
+        assert back.body.endswith(b":0}}")
+
+
+def request_of(client: WireClient, code: int) -> Iterator[RemotingCommand]:
+    """Yield the requests with a code that the server sends to a client."""
+    while True:
+        found = client.next_request()
+        if found.code == code:
+            yield found
