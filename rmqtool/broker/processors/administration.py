@@ -64,7 +64,7 @@ from rmqtool.remoting.requests.topics import (
     QueryTopicConsumeByWho,
 )
 
-# What a broker of 4.9 sends to the members of a group whose offsets are reset: RESET_CONSUMER_CLIENT_OFFSET.
+# RESET_CONSUMER_CLIENT_OFFSET: a broker of 4.9 sends it to the members of a group whose offsets are reset.
 RESET_BY_MEMBER = 220
 READ_ONLY = "the store is served read-only"
 
