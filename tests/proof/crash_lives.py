@@ -37,7 +37,7 @@ from tests.crash.test_repair_crash import a_disk, a_repaired_disk, check_repaire
 from tests.proof import reader
 from tests.proof.model_disk import STORE, settle, tree_of_disk
 from tests.support import builders
-from tests.support.engine_stores import SLOTS, a_message, clock_of, small_setup
+from tests.support.engine_stores import SLOTS, SMALL, a_message, clock_of, small_setup
 from tests.support.faulty import FaultyFileSystem
 from tests.support.faulty_disk import Crash, FaultyDisk
 from tests.support.manual_clock import ManualClock
@@ -156,7 +156,7 @@ class Puts(Life):
             return wrong + ([f"recover: {error.message}"] if self.acknowledged else [])
         tree = tree_of_disk(outcome)
         misplaced = reader.misplaced(tree, _damaged(report.findings))
-        found = self.missing(tree) + misplaced + reader.torn(tree) + self.not_indexed(tree)
+        found = self.missing(tree) + misplaced + reader.torn(tree) + self.not_indexed(tree) + odd_sizes(tree)
         wrong += [f"after recover: {one}" for one in found]
         unreached = [record.physical_offset for record in reader.unreached(tree)]
         wrong += [f"after recover: no queue leads to {unreached}"] if unreached else []
@@ -232,6 +232,13 @@ class Puts(Life):
             if found != expected:
                 wrong.append(f"the index has {found} for {text}, not {expected}")
         return wrong
+
+
+def odd_sizes(tree: Mapping[str, bytes]) -> list[str]:
+    """Return the files of log and queues that have another size than the settings say: brokers refuse to start."""
+    sizes = {"commitlog": _SYNC["mappedFileSizeCommitLog"], "consumequeue": SMALL["mappedFileSizeConsumeQueue"]}
+    wanted = {path: sizes.get(path.split("/")[0], len(data)) for path, data in tree.items()}
+    return [f"{path} has {len(tree[path])} bytes" for path, size in wanted.items() if len(tree[path]) != size]
 
 
 def _empty(tree: Mapping[str, bytes]) -> list[str]:

@@ -9,7 +9,7 @@ from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.retention import remove_queues
 from rmqtool.engine.store import MessageStore
 from tests.proof import reader
-from tests.proof.crash_lives import Life, Puts
+from tests.proof.crash_lives import Life, Puts, odd_sizes
 from tests.proof.model_disk import STORE, settle, tree_of_disk
 from tests.support.engine_stores import SLOTS, a_message, small_setup
 from tests.support.faulty import FaultyFileSystem
@@ -20,7 +20,7 @@ class OddFiles(Puts):
     """Segments and queue files with wrong names and sizes, and strangers among them, are put right by a recovery."""
 
     name = "recovery of odd files"
-    _SEGMENT, _QUEUE_FILE = 2048, 200
+    _SEGMENT = 2048
     _STRANGERS = ("commitlog/notes.txt", "commitlog/00000000000000000777")
 
     def lay(self) -> FaultyDisk:
@@ -62,9 +62,7 @@ class OddFiles(Puts):
         tree = tree_of_disk(outcome)
         wrong = self.missing(tree) + reader.misplaced(tree) + (["its marker is there"] if "abort" in tree else [])
         wrong += [f"no queue leads to {one.physical_offset}" for one in reader.unreached(tree)]
-        for path, data in tree.items():
-            size = {"commitlog": self._SEGMENT, "consumequeue": self._QUEUE_FILE}.get(path.split("/")[0])
-            wrong += [f"{path} has {len(data)} bytes"] if size not in (None, len(data)) else []
+        wrong += odd_sizes(tree)
         if self.version is Version.V4_9 and FaultyFileSystem(outcome, STORE).exists("commitlog/empty"):
             wrong.append("a directory is among the segments")
         kept = [path for path in self._STRANGERS if tree.get(f"quarantine/{path}") == b"notes"]

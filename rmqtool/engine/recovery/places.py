@@ -17,7 +17,7 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind, parse_segment_name, segment_name
 from rmqtool.log.walk import SegmentWalk
-from rmqtool.store.listing import StoreListing
+from rmqtool.store.listing import FoundFile, StoreListing
 from rmqtool.store.segments import Segment, usual_size
 
 # The directory for files that are moved out of the way, at the root of the file system that they are on.
@@ -178,13 +178,29 @@ def find_cut_record(files: WritableFileSystem, segment: Segment, size: int) -> i
     return None
 
 
+def queue_size_of(
+    files: WritableFileSystem, found: Sequence[FoundFile], unit: int, setting: int, *, is_stated: bool
+) -> int:
+    """Return the size of queue files of one kind: a multiple of ``unit``, and ``setting`` if there are no files.
+
+    It is the size that most files show. A stated ``setting`` goes before it if all files may be of that size and only
+    lack their ends: after a power cut the only file of a queue can end after its first entries.
+    """
+    bases = [file.what.base_offset or 0 for file in found]
+    if is_stated and all(file.size <= setting for file in found) and not any(base % setting for base in bases):
+        return setting
+    shown = usual_size(Segment(0, file.size, file.path, files) for file in found)
+    return -(-(shown or setting) // unit) * unit
+
+
 def restore_queue_files(
     files: WritableFileSystem, listing: StoreListing, kind: FileKind, size: int, before_write: BeforeWrite
 ) -> Iterator[Finding]:
     """Give each queue file its size, and move files with impossible names out of the way."""
+    whose = "others have" if any(found.size == size for found in listing.of_kind(kind)) else "the setting is"
     for found in listing.of_kind(kind):
         if found.size != size:
-            yield new_finding("CQ-SIZE", f"the file has {found.size} bytes, others have {size}", Place(found.path))
+            yield new_finding("CQ-SIZE", f"the file has {found.size} bytes, {whose} {size}", Place(found.path))
             before_write(found.path, "resize")
             with files.open_write(found.path) as file:
                 file.truncate(size)

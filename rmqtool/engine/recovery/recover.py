@@ -25,6 +25,7 @@ from rmqtool.engine.parts import Setup, log_directories, read_only_directories
 from rmqtool.engine.recovery.index_pass import IndexCheck
 from rmqtool.engine.recovery.places import (
     BeforeWrite,
+    queue_size_of,
     remove_directories,
     restore_names,
     restore_queue_files,
@@ -51,7 +52,7 @@ from rmqtool.store.index_files import Geometry, read_header
 from rmqtool.store.listing import StoreListing, list_store, lock_store
 from rmqtool.store.open import rules_for
 from rmqtool.store.rocksdb import ListedStore
-from rmqtool.store.segments import Segment, SegmentQueue, usual_size
+from rmqtool.store.segments import Segment, SegmentQueue
 
 if TYPE_CHECKING:
     from rmqtool.audit.damage import Damage
@@ -134,6 +135,10 @@ def _read(files: WritableFileSystem) -> bytes | None:
 Advance = Callable[[int], None]
 # Bytes that are zeroed at once.
 _ZEROS = 1 << 20
+# The settings of the sizes of queue files.
+_QUEUE_SIZE = "mappedFileSizeConsumeQueue"
+_BATCH_SIZE = "mapperFileSizeBatchConsumeQueue"
+_EXT_SIZE = "mappedFileSizeConsumeQueueExt"
 
 
 def recover(
@@ -243,13 +248,19 @@ class _Recovery:
         if moved:
             listing = self._list()
         changed = self._find(restore_segment_sizes(self.directories, listing.log_segments, size, self._before_write))
-        for kind, unit, default in (
-            (FileKind.CONSUME_QUEUE, UNIT_SIZE, self.config.mapped_file_size_consume_queue),
-            (FileKind.BATCH_CONSUME_QUEUE, BATCH_UNIT_SIZE, self.config.mapper_file_size_batch_consume_queue),
-            (FileKind.CONSUME_QUEUE_EXT, 1, self.config.mapped_file_size_consume_queue_ext),
+        for kind, unit, key, setting in (
+            (FileKind.CONSUME_QUEUE, UNIT_SIZE, _QUEUE_SIZE, self.config.mapped_file_size_consume_queue),
+            (
+                FileKind.BATCH_CONSUME_QUEUE,
+                BATCH_UNIT_SIZE,
+                _BATCH_SIZE,
+                self.config.mapper_file_size_batch_consume_queue,
+            ),
+            (FileKind.CONSUME_QUEUE_EXT, 1, _EXT_SIZE, self.config.mapped_file_size_consume_queue_ext),
         ):
-            found = [Segment(0, file.size, file.path, self.files) for file in listing.of_kind(kind)]
-            queue_size = -(-(usual_size(found) or default) // unit) * unit
+            found, rounded = list(listing.of_kind(kind)), -(-setting // unit) * unit
+            is_stated = key in self.config.origins
+            queue_size = queue_size_of(self.files, found, unit, rounded, is_stated=is_stated)
             changed |= self._find(restore_queue_files(self.files, listing, kind, queue_size, self._before_write))
         return (self._list() if changed else listing), size
 

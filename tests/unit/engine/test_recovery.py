@@ -331,6 +331,24 @@ def test_c6_21_an_empty_queue_file_adds_no_unit():
     assert lab.put(0)[0] == UNITS_PER_FILE
 
 
+@pytest.mark.parametrize("left", [20, 60])
+def test_the_only_queue_file_that_lacks_its_end_gets_the_size_of_the_settings(left):
+    """A broker with these settings refuses files of another size."""
+    lab = Lab(UNITS_PER_FILE + 4)
+    lab.remove("consumequeue/T/0")
+    lab.files.mkdir("consumequeue/T/0")
+    with lab.files.create(QUEUE) as file:
+        file.truncate(left)
+    lab.crash()
+    report = lab.recover()
+    assert [(one.code, one.file) for one in report.findings if one.code == "CQ-SIZE"] == [("CQ-SIZE", QUEUE)]
+    sizes = {
+        one.name: lab.files.stat(f"consumequeue/T/0/{one.name}").size for one in lab.files.listdir("consumequeue/T/0")
+    }
+    assert sizes == {f"{0:020}": UNITS_PER_FILE * 20, f"{UNITS_PER_FILE * 20:020}": UNITS_PER_FILE * 20}
+    assert lab.served() == {number: b"body %d" % number for number in range(UNITS_PER_FILE + 4)}
+
+
 def test_c6_22_a_queue_begins_with_its_first_message():
     lab = Lab(6)
     filler = (0).to_bytes(8, "big") + (2**31 - 1).to_bytes(4, "big") + bytes(8)
