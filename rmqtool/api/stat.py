@@ -100,8 +100,9 @@ def count(store: Place, how: How, work: Working | None = None, **which: Unpack[W
     from rmqtool.log.select import Selection
 
     wanted, wish = wanted_of(which), _wish(how)
-    selection, effort = Selection.of(wanted), effort_of(**(work or {}))
+    effort = effort_of(**(work or {}))
     with opened(store) as found:
+        selection = Selection.of(wanted, version=found.version.value)
         unknown = unknown_places([found], wanted)
         answer = _count(found, selection, effort, wish, how)
         if not answer.messages and unknown is None and how.get("report") is None:

@@ -119,7 +119,8 @@ class QueuePlace(NamedTuple):
 class Choice:
     """A plain value that is sent to other processes. Offsets are queue offsets, times are store times; both half-open.
 
-    ``physical_begin`` and ``physical_end`` bound the physical offsets of the messages.
+    ``physical_begin`` and ``physical_end`` bound the physical offsets of the messages. ``version`` is the broker that
+    wrote them, whose rules tell which further queues a message belongs to.
     """
 
     topics: tuple[str, ...] = ()
@@ -138,6 +139,7 @@ class Choice:
     ends: tuple[QueuePlace, ...] = ()
     physical_begin: int = 0
     physical_end: int | None = None
+    version: str = "4.9"
     columns: tuple[str, ...] = COLUMNS
     body: Body = "inflated"
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
@@ -159,7 +161,11 @@ class Choice:
             wanted = replace(wanted, topics=parse_expression(self.topic_expression))
         starts = {(one.topic, one.queue_id): one.offset for one in self.starts} if self.starts else None
         return Selection.of(
-            wanted, least_offset=self.start_offset, least_offsets=starts, physical_from=self.physical_begin
+            wanted,
+            least_offset=self.start_offset,
+            least_offsets=starts,
+            physical_from=self.physical_begin,
+            version=self.version,
         )
 
     def at(self, broker: str) -> Choice:

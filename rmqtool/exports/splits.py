@@ -74,7 +74,7 @@ def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = 
     """Plan one store; ``start`` and ``end`` are ends of records."""
     missing = None
     files = log.files
-    choice = choice.at(broker)
+    choice = replace(choice.at(broker), version=log.version)
     if start is not None:
         files = [file for file in files if file.end_offset > start]
         choice = replace(choice, physical_begin=max(choice.physical_begin, start))

@@ -284,12 +284,15 @@ def _of_directory(directory: str, path: str, kind: LogKind) -> Source:
 # Most store directories have this name, so the directory above is the better name for a broker.
 _USUAL_NAME = "store"
 _QUEUE_DIRECTORY = (CONSUME_QUEUE, CONSUME_QUEUE_EXT)
+# The first release that compacts topics.
+COMPACTING = "5.1.0"
 
 
 class StoreLog(NamedTuple):
     """The log of a store: files, queues, whether a broker is writing, the broker's name, and the end of the log.
 
-    Without a broker name in the settings of the store ``broker`` has the value None.
+    Without a broker name in the settings of the store ``broker`` has the value None. ``version`` is the broker that
+    wrote the log.
     """
 
     root: str
@@ -298,17 +301,19 @@ class StoreLog(NamedTuple):
     live: bool
     broker: str | None
     end: LogEnd
+    version: str
 
 
 class StoreDirectories(NamedTuple):
     """The directories of a store's log, for readers that list them again while a broker adds files.
 
-    ``StoreLog`` has the files of one moment. ``broker`` is as there.
+    ``StoreLog`` has the files of one moment. ``broker`` and ``version`` are as there.
     """
 
     root: str
     broker: str | None
     directories: list[LogDirectory]
+    version: str
 
 
 @contextmanager
@@ -337,7 +342,8 @@ def _read_store_log(path: str) -> StoreLog:
     if compacted is not None:
         files = compacted.files
         end = LogEnd(files[-1].end_offset if files else 0, None)
-        return StoreLog(path, files, [], live=False, broker=_directory_name(compacted.root), end=end)
+        name = _directory_name(compacted.root)
+        return StoreLog(path, files, [], live=False, broker=name, end=end, version=COMPACTING)
     with _opened(path) as store:
         queues = simple_queues(store.listing)
         return StoreLog(
@@ -347,18 +353,20 @@ def _read_store_log(path: str) -> StoreLog:
             live=store.is_live,
             broker=_broker_name(store),
             end=find_log_end(store.commit_log, queues, dledger=store.is_dledger),
+            version=store.version.value,
         )
 
 
 def read_store_directories(path: str) -> StoreDirectories:
     """Return the directories of the log. Queues are not listed: there can be thousands of them."""
     with _opened(path, _QUEUE_DIRECTORY) as store:
-        return StoreDirectories(store.root, _broker_name(store), directories_of(store))
+        return StoreDirectories(store.root, _broker_name(store), directories_of(store), store.version.value)
 
 
 def log_up_to(store: StoreDirectories, files: list[LogFile], end: int, queues: list[QueueFiles]) -> StoreLog:
     """Return the log of a store up to ``end``, the end of a settled record, while a broker may be writing to it."""
-    return StoreLog(store.root, files, queues, live=True, broker=store.broker, end=LogEnd(end, None))
+    end_of_log = LogEnd(end, None)
+    return StoreLog(store.root, files, queues, True, store.broker, end_of_log, store.version)
 
 
 def broker_names(stores: Sequence[StoreLog] | Sequence[StoreDirectories]) -> list[str]:

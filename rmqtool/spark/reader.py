@@ -61,6 +61,7 @@ class Split(InputPartition):
         # With thousands of queues these would be most of a plan, so each task lists them itself.
         self.queues_of = source.log.root if source.plan.queues else None
         self.bounds = (source.choice.physical_begin, source.choice.physical_end)
+        self.version = source.choice.version
         self.damages = tuple(damages)
         self.has_records_after = source.plan.has_records_after(asked.file)
         self.live = source.plan.live
@@ -126,7 +127,7 @@ def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Itera
     """Yield the batches of a split."""
     require_same_view(split.asked)
     begin, end = split.bounds
-    choice = replace(choice.at(split.broker), physical_begin=begin, physical_end=end)
+    choice = replace(choice.at(split.broker), physical_begin=begin, physical_end=end, version=split.version)
     projection = choice.projection(split.broker, "us")
     maker = BatchMaker(columns, projection.schema(), split.broker, choice.on_corrupt)
     base = split.asked.file.base_offset
