@@ -12,7 +12,6 @@ from rmqtool.broker.client_registry import Client
 from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.queries import stored_at
-from rmqtool.broker.processors.replies import Reply, Telling
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import Version
 from rmqtool.errors import Refused, UsageError
@@ -21,14 +20,7 @@ from rmqtool.formats.config_shapes import is_own_group
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import SYSTEM_TOPICS, iter_own_topics
-from rmqtool.remoting.answers import (
-    GROUP_NOT_ONLINE,
-    GROUP_NOT_ONLINE_TO_RESET,
-    NO_TOPIC_TO_RESET,
-    PRODUCERS_NOT_EXIST,
-    answer,
-    refuse,
-)
+from rmqtool.remoting.answers import GROUP_NOT_ONLINE, PRODUCERS_NOT_EXIST, answer, refuse
 from rmqtool.remoting.bodies.broker import (
     ConsumeStats,
     GroupList,
@@ -42,9 +34,6 @@ from rmqtool.remoting.bodies.clients import (
     Connection,
     ConsumerConnection,
     ProducerConnection,
-    QueueAndOffset,
-    ResetOffsetBody,
-    ResetOffsetList,
 )
 from rmqtool.remoting.bodies.routes import (
     CreateTopicListRequestBody,
@@ -53,8 +42,8 @@ from rmqtool.remoting.bodies.routes import (
     TopicConfigSerializeWrapper,
     TopicList,
 )
-from rmqtool.remoting.command import ONEWAY, Language, RemotingCommand
-from rmqtool.remoting.requests.clients import GetConsumerConnectionList, GetProducerConnectionList, ResetOffset
+from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.requests.clients import GetConsumerConnectionList, GetProducerConnectionList
 from rmqtool.remoting.requests.groups import DeleteSubscriptionGroup, GetConsumeStats, GetSubscriptionGroupConfig
 from rmqtool.remoting.requests.topics import (
     CreateTopic,
@@ -64,8 +53,6 @@ from rmqtool.remoting.requests.topics import (
     QueryTopicConsumeByWho,
 )
 
-# RESET_CONSUMER_CLIENT_OFFSET: a broker of 4.9 sends it to the members of a group whose offsets are reset.
-RESET_BY_MEMBER = 220
 READ_ONLY = "the store is served read-only"
 
 
@@ -291,53 +278,3 @@ def _connections(members: Iterable[Client]) -> list[Connection]:
         Connection(client_addr=one.address, client_id=one.client_id, language=one.language, version=one.version)
         for one in members
     ]
-
-
-def reset_offsets(broker: Broker, asked: Asked) -> Reply:
-    """Set the offsets of a group. With 5.x its members learn of it at their next pull; 4.9 has them set the offsets."""
-    header: ResetOffset = asked.header  # type: ignore[assignment]
-    if broker.config.version is Version.V4_9:
-        return _have_members_reset(broker, asked, header)
-    config = broker.topics.find(header.topic) or {}
-    one_queue = header.queue_id is not None and header.queue_id >= 0
-    queues = [header.queue_id] if one_queue else list(range(int(config.get("readQueueNums", 0))))
-    to = header.offset if header.offset is not None and header.offset >= 0 and one_queue else None
-    done = broker.offset_requests.reset(header.group, header.topic, queues, timestamp=header.timestamp, to=to)
-    if done.code is not ResponseCode.SUCCESS:
-        return answer(asked.command, done.code, done.remark)
-    table = {
-        MessageQueue(header.topic, broker.config.broker_name, queue_id): offset
-        for queue_id, offset in done.offsets.items()
-    }
-    return answer(asked.command, body=ResetOffsetBody(offset_table=table))
-
-
-def _have_members_reset(broker: Broker, asked: Asked, header: ResetOffset) -> Reply:
-    """Answer with the new offsets, and send them to each member of the group.
-
-    C++ members get them as a list. upstream: all members do if a C++ client resets, else none.
-    """
-    command, group, topic = asked.command, header.group, header.topic
-    config = broker.topics.find(topic)
-    if config is None:
-        return refuse(command, NO_TOPIC_TO_RESET, broker.version, topic=topic)
-    members = broker.clients.consumers[group].members if group in broker.clients.consumers else {}
-    queues, how = range(int(config["writeQueueNums"])), {"force": header.is_force, "is_online": bool(members)}
-    done = broker.offset_requests.reset_online(group, topic, queues, header.timestamp, **how)
-    if done.code is ResponseCode.CONSUMER_NOT_ONLINE:
-        holes = {"group": group, "topic": topic, "timestamp": header.timestamp}
-        return refuse(command, GROUP_NOT_ONLINE_TO_RESET, broker.version, **holes)
-    if done.code is not ResponseCode.SUCCESS:
-        return answer(command, done.code, done.remark)
-    name = broker.config.broker_name
-    body = ResetOffsetBody(offset_table={MessageQueue(topic, name, one): to for one, to in done.offsets.items()})
-    listed = [
-        QueueAndOffset(broker_name=name, offset=to, queue_id=one, topic=topic) for one, to in done.offsets.items()
-    ]
-    forms = body.encode(), ResetOffsetList(offset_table=listed).encode()
-    told = ResetOffset(topic=topic, group=group, timestamp=header.timestamp, is_force=header.is_force).encode()
-    requests = [
-        (one, RemotingCommand(RESET_BY_MEMBER, told, forms[client.language == Language.CPP.name], flag=ONEWAY))
-        for one, client in members.items()
-    ]
-    return Telling(answer(command, body=body), list(requests))

@@ -89,7 +89,7 @@ class Processors:
             **dict.fromkeys(REPLIES, sending.reply),
             **since_5,
             # 220 is the same request to a client.
-            RESET: partial(administration.reset_offsets, broker),
+            RESET: partial(client_groups.reset_offsets, broker),
         }
         self.broker: Mapping[int, Processor] = {**self.fast, **dict.fromkeys(PULLS, self.pulling.pull)}
         self.names: Mapping[int, Processor] = _by_code(broker, name_server.ANSWERS.items())

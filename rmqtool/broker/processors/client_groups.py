@@ -1,4 +1,4 @@
-"""Groups of clients: heartbeats, lists of members, locks of queues, and what tools ask of one member.
+"""Groups of clients: heartbeats, lists of members, locks of queues, and what tools ask of members.
 
 Upstream: ``ClientManageProcessor``, ``ConsumerManageProcessor.getConsumerListByGroup``,
 ``AdminBrokerProcessor.lockBatchMQ`` and ``callConsumer``.
@@ -9,16 +9,18 @@ from __future__ import annotations
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.pull_message import TAG, subscription_flaw
 from rmqtool.broker.processors.queries import record_bytes
-from rmqtool.broker.processors.replies import Forwarded, Reply
+from rmqtool.broker.processors.replies import Forwarded, Reply, Telling
 from rmqtool.config import Version
 from rmqtool.formats.ids import decode_offset_msg_id
-from rmqtool.formats.message_queue import order_queues
+from rmqtool.formats.message_queue import MessageQueue, order_queues
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE, retry_topic
 from rmqtool.remoting.answers import (
+    GROUP_NOT_ONLINE_TO_RESET,
     MEMBER_NOT_ONLINE,
     NO_CONSUMER,
     NO_FILTER_BY,
+    NO_TOPIC_TO_RESET,
     SUBSCRIPTION_UNREADABLE,
     answer,
     refuse,
@@ -30,16 +32,23 @@ from rmqtool.remoting.bodies.clients import (
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
+    QueueAndOffset,
+    ResetOffsetBody,
+    ResetOffsetList,
 )
-from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.command import ONEWAY, Language, RemotingCommand
 from rmqtool.remoting.headers import NoFields
 from rmqtool.remoting.requests.clients import (
     ConsumeMessageDirectly,
     GetConsumerListByGroup,
     GetConsumerRunningInfo,
     HeartbeatAnswer,
+    ResetOffset,
     UnregisterClient,
 )
+
+# RESET_CONSUMER_CLIENT_OFFSET: a broker of 4.9 sends it to the members of a group whose offsets are reset.
+RESET_BY_MEMBER = 220
 
 
 def take_heartbeat(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -146,3 +155,53 @@ def _ask(broker: Broker, asked: Asked, group: str, client_id: str, body: bytes =
         return found.replaced(opaque=command.opaque, serialize_type=command.serialize_type)
 
     return Forwarded(member, RemotingCommand(command.code, dict(command.ext), body), answered)
+
+
+def reset_offsets(broker: Broker, asked: Asked) -> Reply:
+    """Set the offsets of a group. With 5.x its members learn of it at their next pull; 4.9 has them set the offsets."""
+    header: ResetOffset = asked.header  # type: ignore[assignment]
+    if broker.config.version is Version.V4_9:
+        return _have_members_reset(broker, asked, header)
+    config = broker.topics.find(header.topic) or {}
+    one_queue = header.queue_id is not None and header.queue_id >= 0
+    queues = [header.queue_id] if one_queue else list(range(int(config.get("readQueueNums", 0))))
+    to = header.offset if header.offset is not None and header.offset >= 0 and one_queue else None
+    done = broker.offset_requests.reset(header.group, header.topic, queues, timestamp=header.timestamp, to=to)
+    if done.code is not ResponseCode.SUCCESS:
+        return answer(asked.command, done.code, done.remark)
+    table = {
+        MessageQueue(header.topic, broker.config.broker_name, queue_id): offset
+        for queue_id, offset in done.offsets.items()
+    }
+    return answer(asked.command, body=ResetOffsetBody(offset_table=table))
+
+
+def _have_members_reset(broker: Broker, asked: Asked, header: ResetOffset) -> Reply:
+    """Answer with the new offsets, and send them to each member of the group.
+
+    C++ members get them as a list. upstream: all members do if a C++ client resets, else none.
+    """
+    command, group, topic = asked.command, header.group, header.topic
+    config = broker.topics.find(topic)
+    if config is None:
+        return refuse(command, NO_TOPIC_TO_RESET, broker.version, topic=topic)
+    members = broker.clients.consumers[group].members if group in broker.clients.consumers else {}
+    queues, how = range(int(config["writeQueueNums"])), {"force": header.is_force, "is_online": bool(members)}
+    done = broker.offset_requests.reset_online(group, topic, queues, header.timestamp, **how)
+    if done.code is ResponseCode.CONSUMER_NOT_ONLINE:
+        holes = {"group": group, "topic": topic, "timestamp": header.timestamp}
+        return refuse(command, GROUP_NOT_ONLINE_TO_RESET, broker.version, **holes)
+    if done.code is not ResponseCode.SUCCESS:
+        return answer(command, done.code, done.remark)
+    name = broker.config.broker_name
+    body = ResetOffsetBody(offset_table={MessageQueue(topic, name, one): to for one, to in done.offsets.items()})
+    listed = [
+        QueueAndOffset(broker_name=name, offset=to, queue_id=one, topic=topic) for one, to in done.offsets.items()
+    ]
+    forms = body.encode(), ResetOffsetList(offset_table=listed).encode()
+    told = ResetOffset(topic=topic, group=group, timestamp=header.timestamp, is_force=header.is_force).encode()
+    requests = [
+        (one, RemotingCommand(RESET_BY_MEMBER, told, forms[client.language == Language.CPP.name], flag=ONEWAY))
+        for one, client in members.items()
+    ]
+    return Telling(answer(command, body=body), list(requests))
