@@ -1,4 +1,4 @@
-"""A disk that keeps a log of its writes: a file served by FUSE, for a loop device to lie on.
+"""A disk that keeps a log of its writes: a file served by FUSE, for a loop device.
 
 The kernel has targets that do this (dm-log-writes), where it was built with them; this needs only FUSE. The file system
 under test writes to the loop device, the device to the file, and a process of ours answers: it notes each write and
