@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
+import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 from rmqtool.cli import command_tree
@@ -87,7 +89,6 @@ class Base(NamedTuple):
     ``{o}`` the one of other stores."""
 
     words: str
-    writes: bool = False
     damaged: bool = False
     given: bytes = b""
     # The line is typed twice, and judged by the second time.
@@ -143,66 +144,67 @@ BASES: Mapping[str, Sequence[Base]] = {
     "diff": [Base("diff {s} {o}/other"), Base("diff {o}/rocksdb {o}/rocksdb")],
     "recover": [
         Base("recover {s}", damaged=True),
-        Base("recover {s} --apply", writes=True, damaged=True),
-        Base("recover {s} --until 2026-11-18T12:19:25.600Z --to {p}/to", writes=True),
+        Base("recover {s} --apply", damaged=True),
+        Base("recover {s} --until 2026-11-18T12:19:25.600Z --to {p}/to"),
     ],
     "repair": [
         Base("repair {s}", damaged=True),
-        Base("repair {s} --apply", writes=True, damaged=True),
-        Base("repair {s} offsets -g G_ok --to min", writes=True),
+        Base("repair {s} --apply", damaged=True),
+        Base("repair {s} offsets -g G_ok --to min"),
         Base("repair {s} offsets -g G_ok"),
         Base("repair {s} --list"),
     ],
     "copy": [
-        Base("copy {s} {p}/new", writes=True),
-        Base("copy {s} {p}/new", writes=True, damaged=True),
-        Base("copy {s} {p}/new --salvage", writes=True, damaged=True),
-        Base("copy {s} {p}/new -g G_popfifo", writes=True),
+        Base("copy {s} {p}/new"),
+        Base("copy {s} {p}/new", damaged=True),
+        Base("copy {s} {p}/new --salvage", damaged=True),
+        Base("copy {s} {p}/new -g G_popfifo"),
     ],
-    "init": [Base("init {p}/new", writes=True)],
+    "init": [Base("init {p}/new")],
     "topic": [
         Base("topic {s} list"),
-        Base("topic {s} create New", writes=True),
-        Base("topic {s} alter T_normal --queues 6", writes=True),
-        Base("topic {s} delete T_normal --yes", writes=True),
+        Base("topic {s} create New"),
+        Base("topic {s} alter T_normal --queues 6"),
+        Base("topic {s} delete T_normal --yes"),
     ],
     "group": [
         Base("group {s} list"),
         Base("group {s} show G_popfifo"),
-        Base("group {s} create New", writes=True),
-        Base("group {s} alter G_ok --set retryMaxTimes=3", writes=True),
-        Base("group {s} delete G_ok --yes", writes=True),
+        Base("group {s} create New"),
+        Base("group {s} alter G_ok --set retryMaxTimes=3"),
+        Base("group {s} delete G_ok --yes"),
     ],
     "produce": [
-        Base("produce {s} -t T_normal -q 1 hello", writes=True),
-        Base("produce {s} -t T_normal one two three", writes=True),
-        Base("produce {s} --jsonl", writes=True, given=_LINES),
-        Base("produce {s} -t New hello", writes=True),
-        Base("produce {s} -t T_normal", writes=True, given=b"a line\n" * 40),
-        Base("produce {s} -t New", writes=True, given=b"a line\n"),
-        Base("produce {s} -t T_normal --tx commit hello", writes=True),
-        Base("produce {s} --replay -g G_retry", writes=True),
+        Base("produce {s} -t T_normal -q 1 hello"),
+        Base("produce {s} -t T_normal one two three"),
+        Base("produce {s} --jsonl", given=_LINES),
+        Base("produce {s} -t New hello"),
+        Base("produce {s} -t T_normal", given=b"a line\n" * 40),
+        Base("produce {s} -t New", given=b"a line\n"),
+        Base("produce {s} -t T_normal --tx commit hello"),
+        Base("produce {s} --replay -g G_retry"),
     ],
-    "tick": [Base("tick {s}", writes=True)],
+    "tick": [Base("tick {s}")],
     "consume": [
         Base("consume {s} -g G_popfifo -t T_popfifo"),
-        Base("consume {s} -g G_new -t T_normal", writes=False),
-        Base("consume {s} -g G_new -t T_normal --from first --commit", writes=True),
-        Base("consume {s} -g G_new -t T_normal --commit", writes=True),
-        Base("consume {s} -g G_new -t T_normal --pop", writes=True),
+        Base("consume {s} -g G_new -t T_normal"),
+        Base("consume {s} -g G_new -t T_normal --from first --commit"),
+        Base("consume {s} -g G_new -t T_normal --commit"),
+        Base("consume {s} -g G_new -t T_normal --pop"),
     ],
     "export": [
-        Base("export {s} --engine local --to {p}/lake", writes=True),
-        Base("export {s} --engine local --to {p}/old", writes=True),
-        Base("export {s} --engine local --to {p}/lake", writes=True, damaged=True),
-        Base("export {s} --engine local --to {p}/lake", writes=True, again=True),
+        Base("export {s} --engine local --to {p}/lake"),
+        Base("export {s} --engine local --to {p}/old"),
+        Base("export {s} --engine local --to {p}/lake", damaged=True),
+        Base("export {s} --engine local --to {p}/lake", again=True),
         Base("export {s} --plan"),
         Base("export --schema"),
     ],
+    "browse": [Base("browse {s} --html {p}/page.html"), Base("browse {s} --html {p}/page.html", damaged=True)],
     "man": [Base("man check")],
 }
-# No command that opens a terminal, connects or serves can be tried like this; each has tests of its own.
-NOT_HERE = {"demo": "a tour of all commands", "browse": "a terminal", "serve": "a server", "mirror": "needs a broker"}
+# No command that connects or serves can be tried like this; each has tests of its own.
+NOT_HERE = {"demo": "a tour of all commands", "serve": "a server", "mirror": "needs a broker"}
 
 _ELSEWHERE = "storePathCommitLog={p}/elsewhere"
 # Before the damage and before the most of the messages; and after that damage.
@@ -225,25 +227,24 @@ VALUES: Mapping[str, Sequence[str]] = {
     "as": ["4.9", "5.4"],
     "consume conf": [_ELSEWHERE, "enableLmq=true"],
     "conf": [_ELSEWHERE, "mappedFileSizeCommitLog=131072"],
-    "template": [
-        "<{topic} {body}>",
-        "<{topic}>",
-        "<{kind}>",
-        "<{group}>",
-        "<{messages}>",
-        "<{messagesLost}>",
-        "<{version}>",
-        "<{code}>",
-        "<{name}>",
-        "<{file}>",
-        "<{offset}>",
-        "<{plan}>",
-        "<{store}>",
-        "<{status}>",
-        "<{event}>",
-        "<{service}>",
-        "<{rows}>",
-    ],
+    # Names that the rows of a command have: a template with any other is refused.
+    "info template": ["<{version}>", "<{topic}>", "<{kind}>", "<{name}>"],
+    "cat template": ["<{topic} {body}>"],
+    "query template": ["<{topic} {body}>"],
+    "consume template": ["<{topic} {body}>"],
+    "stat template": ["<{messages}>"],
+    "dump template": ["<{kind}>"],
+    "check template": ["<{code}>"],
+    "diff template": ["<{kind}>"],
+    "recover template": ["<{messagesLost}>", "<{messages}>"],
+    "repair template": ["<{plan}>"],
+    "copy template": ["<{messages}>"],
+    "init template": ["<{store}>"],
+    "topic template": ["<{topic}>"],
+    "group template": ["<{group}>"],
+    "produce template": ["<{status}>"],
+    "tick template": ["<{service}>"],
+    "export template": ["<{rows}>", "<{file}>"],
     "tz": ["+03:00"],
     "color": ["always"],
     "progress": ["always"],
@@ -344,15 +345,87 @@ _KEY = re.compile(rb"[0-9A-F]{32}")
 _SMALL = 1 << 17
 
 
+_State = tuple[int, ...]
+
+
+class _Place:
+    """A directory that each run finds as it was made. Only what a run changed is put back."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._kept = directory.with_name(f"{directory.name}-kept")
+        subprocess.run(["cp", "-a", "--sparse=always", directory, self._kept], check=True)
+        self._made = dict(self._states())
+        self._digests = {name: self._digest(name) for name in self._made}
+        self.files = self._listed(self._made)
+
+    def look(self) -> tuple[tuple[str, str], ...]:
+        """Return every file with a digest of its content."""
+        return self._listed(dict(self._states()))
+
+    def restore(self) -> None:
+        """Put everything back that is not as it was made."""
+        now = dict(self._states())
+        if now == self._made:
+            return
+        changed = [name for name in now.keys() | self._made.keys() if now.get(name) != self._made.get(name)]
+        for name in sorted((name for name in changed if name in now), reverse=True):
+            path = self.directory / name
+            if not stat.S_ISDIR(now[name][0]):
+                path.unlink()
+            elif not stat.S_ISDIR(self._made.get(name, (0,))[0]):
+                path.rmdir()
+        for name in sorted(name for name in changed if name in self._made):
+            path, kept = self.directory / name, self._kept / name
+            if kept.is_dir():
+                path.mkdir(exist_ok=True)
+                shutil.copystat(kept, path)
+            else:
+                subprocess.run(["cp", "-a", "--sparse=always", kept, path], check=True)
+            self._made[name] = _state(path.lstat())
+
+    def _states(self, below: str = "") -> Iterator[tuple[str, _State]]:
+        with os.scandir(self.directory / below) as found:
+            for entry in found:
+                name = below + entry.name
+                yield name, _state(entry.stat(follow_symlinks=False))
+                if entry.is_dir(follow_symlinks=False):
+                    yield from self._states(f"{name}/")
+
+    def _listed(self, states: Mapping[str, _State]) -> tuple[tuple[str, str], ...]:
+        found = []
+        for name, state in sorted(states.items()):
+            if not stat.S_ISDIR(state[0]):
+                shown = re.sub(r"[0-9a-f]{12}$|[0-9a-f-]{36}", "ID", name)
+                found.append((shown, self._digests[name] if state == self._made.get(name) else self._digest(name)))
+        return tuple(found)
+
+    def _digest(self, name: str) -> str:
+        path = self.directory / name
+        if not path.is_file():
+            return ""
+        # Only small files hold keys that are another each time; what is large is mostly holes.
+        if path.stat().st_size > _SMALL:
+            return content_digest(path)
+        return hashlib.sha256(_KEY.sub(b"", path.read_bytes())).hexdigest()
+
+
+def _state(found: os.stat_result) -> _State:
+    """Return numbers that change with the content of a file; of a directory, only its mode."""
+    if stat.S_ISDIR(found.st_mode):
+        return (found.st_mode,)
+    return (found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
 class Bench:
     """Stores to try command lines on, and what was seen of those that were tried."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._seen: dict[tuple[Base, tuple[str, ...]], Effect] = {}
-        self._found: dict[bool, tuple[tuple[str, str], ...]] = {}
-        self._places = {damaged: directory / f"place-{damaged}" for damaged in (False, True)}
-        for damaged, place in self._places.items():
+        self.places: dict[bool, _Place] = {}
+        for damaged in (False, True):
+            place = directory / f"place-{damaged}"
             root = unpack("53-broker", place)
             # Garbage after the end of the log, which only --conf storePathCommitLog makes a part of it.
             (place / "elsewhere").mkdir()
@@ -368,9 +441,11 @@ class Bench:
             with at(place):
                 made = type_words(["export", str(root), "--engine", "local", "--to", str(place / "old"), "-j", "1"])
             assert made.status in (Exit.DONE, Exit.SKIPPED), made.err
+            self.places[damaged] = _Place(place)
         # What is compared with the store, and a store whose only fault is a warning.
         for name in ("other", "crashed"):
-            subprocess.run(["cp", "-a", "--sparse=always", self._places[False] / "store", directory / name], check=True)
+            store = self.places[False].directory / "store"
+            subprocess.run(["cp", "-a", "--sparse=always", store, directory / name], check=True)
         subprocess.run(["rm", "-r", directory / "other/consumequeue/T_normal/1"], check=True)
         with at(directory):
             more = type_words(["produce", str(directory / "other"), "-t", "T_retry", "only here"])
@@ -379,44 +454,29 @@ class Bench:
         unpack("53-rocksdb", directory / "double").rename(directory / "rocksdb")
         self.runs = 0
 
-    def _before(self, damaged: bool) -> tuple[tuple[str, str], ...]:
-        """Return the files that each run finds."""
-        if damaged not in self._found:
-            self._found[damaged] = _files(self._places[damaged])
-        return self._found[damaged]
-
     def effect(self, base: Base, words: Sequence[str] = ()) -> Effect:
         """Return what is seen of a base with words added to it."""
         key = (base, tuple(words))
         if key not in self._seen:
-            self._seen[key] = self._run(base, words)
+            self._seen[key] = self.run(base, words)
         return self._seen[key]
 
-    def _run(self, base: Base, words: Sequence[str]) -> Effect:
+    def run(self, base: Base, words: Sequence[str] = ()) -> Effect:
+        """Type a base with words added to it, and put back what it changed."""
         self.runs += 1
-        source = self._places[base.damaged]
-        makes = (
-            base.writes
-            or any("{p}" in word for word in words)
-            or any(word in words for word in ("--apply", "--commit", "--pop", "--to"))
-        )
-        place = source
-        if makes:
-            place = self._directory / "work"
-            subprocess.run(["cp", "-a", "--sparse=always", source, place], check=True)
+        place = self.places[base.damaged]
+        line = [_placed(word, place.directory, self._directory) for word in (*base.words.split(), *words)]
         try:
-            line = [_placed(word, place, self._directory) for word in (*base.words.split(), *words)]
-            with at(place), _still(place) as counts:
+            with at(place.directory), _still() as counts:
                 if base.again:
                     type_words(line, base.given)
-                before = _files(place) if base.again else self._before(base.damaged)
+                before = place.look() if base.again else place.files
                 typed = type_words(line, base.given)
-            files = _files(place) if makes else before
-            said = _settled(typed.out, place), _settled(typed.err, place)
-            return Effect(typed.status, *said, files, tuple(counts), has_written=files != before)
+            files = place.look()
         finally:
-            if makes:
-                subprocess.run(["rm", "-r", place], check=True)
+            place.restore()
+        said = _settled(typed.out, place.directory), _settled(typed.err, place.directory)
+        return Effect(typed.status, *said, files, tuple(counts), has_written=files != before)
 
 
 def _placed(word: str, place: Path, others: Path) -> str:
@@ -424,22 +484,26 @@ def _placed(word: str, place: Path, others: Path) -> str:
 
 
 @contextmanager
-def _still(place: Path) -> Iterator[list[int]]:
-    """Let the clock stand; count what is forced to the disk and how often somebody waits."""
-    counts = [0, 0]
+def _still() -> Iterator[list[int]]:
+    """Let the clock stand; count what is forced to the disk and how often somebody waits. Neither takes time."""
+    counts, waited = [0, 0], [0.0]
+    monotonic = time.monotonic
 
-    def counted(number: int, really: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*words: Any) -> Any:
-            counts[number] += 1
-            return really(*words)
+    def force(_: int) -> None:
+        counts[0] += 1
 
-        return call
+    def wait(seconds: float) -> None:
+        counts[1] += 1
+        waited[0] += seconds
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(time, "time_ns", lambda: NOW_NS))
         stack.enter_context(patch.object(time, "time", lambda: NOW_NS / 1e9))
-        stack.enter_context(patch.object(os, "fdatasync", counted(0, os.fdatasync)))
-        stack.enter_context(patch.object(time, "sleep", counted(1, time.sleep)))
+        stack.enter_context(patch.object(time, "monotonic", lambda: monotonic() + waited[0]))
+        stack.enter_context(patch.object(time, "monotonic_ns", lambda: int((monotonic() + waited[0]) * 1e9)))
+        stack.enter_context(patch.object(os, "fdatasync", force))
+        stack.enter_context(patch.object(os, "fsync", lambda _: None))
+        stack.enter_context(patch.object(time, "sleep", wait))
         yield counts
 
 
@@ -448,18 +512,6 @@ def _settled(text: str, place: Path) -> str:
     for pattern, word in _SHIFTING:
         text = pattern.sub(word, text)
     return text
-
-
-def _files(place: Path) -> tuple[tuple[str, str], ...]:
-    found = []
-    for path in sorted(place.rglob("*")):
-        if path.is_file():
-            name = re.sub(r"[0-9a-f]{12}$|[0-9a-f-]{36}", "ID", str(path.relative_to(place)))
-            # Only small files hold keys that are another each time; what is large is mostly holes.
-            small = path.stat().st_size <= _SMALL
-            text = hashlib.sha256(_KEY.sub(b"", path.read_bytes())).hexdigest() if small else content_digest(path)
-            found.append((name, text))
-    return tuple(found)
 
 
 def uses(base: Base, option: Declared) -> bool:
@@ -508,6 +560,7 @@ def swallowed_in_pair(bench: Bench, bases: Sequence[Base], one: Declared, two: D
     shown = {option.name for option in (one, two) if (option.command, option.name) in INSTEAD}
     bases = [base for base in bases if not is_instead(base)]
     open_ = {option.name: option for option in (one, two) if option.name not in MANNERS}
+    open_ = {name: option for name, option in open_.items() if f"{one.command} {name}" not in ELSEWHERE}
     open_ = {name: option for name, option in open_.items() if not shown or name in shown}
     met = False
     for base in bases:

@@ -137,7 +137,7 @@ def test_every_command_has_bases_that_it_takes_and_does_the_same_on_twice(bench:
         base = BASES[command][0]
         first = bench.effect(base)
         assert first.status == Exit.DONE, f"{base.words}: {first.err}"
-        assert options.Bench._run(bench, base, ()) == first, f"{base.words} does something else each time"
+        assert bench.run(base) == first, f"{base.words} does something else each time"
 
 
 class _Fake:
@@ -184,7 +184,10 @@ def test_what_commands_declare_is_what_is_tried() -> None:
 
 
 def test_the_directory_of_the_bench_is_not_written_by_looks(bench: Bench) -> None:
-    before = options._files(bench._places[False])
-    assert not bench.effect(BASES["cat"][0]).has_written
-    assert options._files(bench._places[False]) == before
-    assert bench.effect(next(base for base in BASES["topic"] if base.writes)).has_written
+    place = bench.places[False]
+    assert place.look() == place.files
+    assert not bench.run(BASES["cat"][0]).has_written
+    written = bench.run(Base("topic {s} delete T_normal --yes"))
+    assert written.has_written
+    assert written.files != place.files
+    assert place.look() == place.files
