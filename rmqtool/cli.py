@@ -139,7 +139,10 @@ def _show_version(context: typer.Context, wanted: bool) -> None:
                 typer.echo(f"  {kernel.WHY_NOT}")
         raise typer.Exit
     if context.meta.get(_VERBOSE):
-        raise UsageError("-v before a command has no effect", hint="rmqtool --version -v, or rmqtool COMMAND -v")
+        raise UsageError(
+            "-v before a command has no effect",
+            hint="after a command: rmqtool COMMAND -v; for the kernel: rmqtool --version -v",
+        )
 
 
 def _note_verbose(context: typer.Context, wanted: bool) -> None:

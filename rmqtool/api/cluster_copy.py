@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rmqtool.api.cluster import Cluster, opened_cluster
@@ -115,7 +116,7 @@ def _part_of(event: Part | Damage | Note, path: str, selection: Selection, notes
             f"the log is damaged: {event.message}",
             file=f"{path}/{event.file}",
             offset=event.file_offset,
-            hint="rmqtool copy --salvage makes a store of the valid messages; copy that one",
+            hint=f"copy its valid messages, then that store: rmqtool copy {quote(path)} {quote(path)}.new --salvage",
         )
     named = selection.topics.patterns
     records = event.records.select(event.records.topics.each(lambda topic: is_sent(topic, named), numpy.bool_))

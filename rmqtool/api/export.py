@@ -160,7 +160,7 @@ def splits(stores: Paths, how: How, **which: Unpack[Where]) -> Splits:
     if remote is not None:
         raise UsageError(
             f"--plan lists splits of files, and {_named(remote)} is a live cluster",
-            hint="rmqtool info STORE queues lists what there is",
+            hint="rmqtool info STORE queues",
         )
     paths = paths_of(stores)
     sources = plan_sources(paths, _choice(how, which))

@@ -443,7 +443,7 @@ def _producer(store: Store, how: How, when: _When, notes: list[str]) -> Iterator
 
     require_disk(store.path)
     if not os.path.lexists(store.path):
-        raise StoreError(f"{store.path} does not exist", file=store.path, hint="rmqtool init STORE creates a new store")
+        raise StoreError(f"{store.path} does not exist", file=store.path, hint="rmqtool init STORE")
     flush = how.get("flush")
     flushes = [f"flushDiskType={flush.upper()}_FLUSH"] if flush else []
     root, config = Store(store.path, version=store.as_version, conf=[*flushes, *store.assignments]).located()

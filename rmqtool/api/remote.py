@@ -350,7 +350,7 @@ async def _unread(cluster: Cluster, group: str) -> dict[MessageQueue, int]:
     if not places:
         raise NotFound(
             f'group "{group}" has no committed offset in this cluster',
-            hint="rmqtool info STORE groups lists the groups",
+            hint="rmqtool info STORE groups",
         )
     return {queue: place.committed for queue, place in places.items()}
 

@@ -206,7 +206,7 @@ def unread_by(store: Store, group: str, selection: Selection) -> Selection:
     offsets = {topic: queues for (topic, name), queues in configs.offsets.items() if name == group}
     if not offsets:
         near = get_close_matches(group, sorted({name for _, name in configs.offsets}), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"rmqtool info {quote(store.root)} groups lists the groups"
+        hint = f"did you mean {near[0]}?" if near else f"rmqtool info {quote(store.root)} groups"
         raise NotFound(f'group "{group}" has no committed offset in {store.root}', hint=hint)
     least = {(topic, queue): offset for topic, queues in offsets.items() for queue, offset in queues.items()}
     return replace(selection, least_offsets=least)

@@ -38,7 +38,7 @@ DANGEROUS: Final = frozenset({25, 207, 215, 318, 329})
 _NEEDS_ADMIN = "this request deletes or changes settings, and needs: rmqtool serve --allow admin, or an admin account"
 _ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException"
 _LEAST_KEY = 6
-_EXAMPLE = "rmqtool man serve says which files --acl takes"
+_EXAMPLE = "rmqtool man serve"
 _PERMISSIONS: Final = {
     "DENY": frozenset[Right](),
     "PUB": frozenset({Right.PUB}),

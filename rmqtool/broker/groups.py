@@ -85,7 +85,7 @@ def refuse_disabled(group: str, config: Mapping[str, Any] | None) -> None:
     if config is not None and not config.get("consumeEnable", True):
         raise Refused(
             f"group {group} may not consume: its consumeEnable is false (NO_PERMISSION)",
-            hint=f"rmqtool cat STORE -g {group} --unread shows what the group has not consumed",
+            hint=f"rmqtool cat STORE -g {group} --unread",
         )
 
 
@@ -253,7 +253,7 @@ def refuse_reading(group: str, config: StoreConfig, groups: Mapping[str, Mapping
     if not config.broker_permission & PERM_READ:
         raise Refused(
             "this broker does not allow reads: see brokerPermission (NO_PERMISSION)",
-            hint="rmqtool cat STORE shows the messages anyway",
+            hint="rmqtool cat STORE",
         )
     refuse_disabled(group, groups.get(group))
 

@@ -355,7 +355,7 @@ class Producer:
             queues = [queue for queue in queues if queue.queue_id == wanted]
         if not queues:
             what = f"no queue {wanted}" if wanted != ANY_QUEUE and route.write_queues else "no queue to write to"
-            raise NotFound(f"topic {route.topic} has {what}", hint=f"rmqtool topic STORE list -t {route.topic}")
+            raise NotFound(f"topic {route.topic} has {what}", hint="rmqtool topic STORE list")
         sharding_key = send.message.property_map().get(SHARDING_KEY)
         if sharding_key is not None and wanted == ANY_QUEUE:
             queue = queue_by_key(sharding_key, queues)

@@ -325,7 +325,7 @@ def no_such_queue(queue: MessageQueue) -> NotFound:
     """Return the error for a queue that its broker does not have."""
     return NotFound(
         f"broker {queue.broker_name} has no queue {queue.queue_id} of topic {queue.topic}",
-        hint=f"rmqtool topic STORE list -t {queue.topic}",
+        hint="rmqtool topic STORE list",
     )
 
 

@@ -83,11 +83,12 @@ def export(
     with show.output(None if plan or schema else "Exported") as output:
         if schema:
             return _list_columns(output, how)
-        places = [cluster.place(path) for path in stores or [choose_store([]).store]]
+        named = stores or [choose_store([]).store]
+        places = [cluster.place(path) for path in named]
         keep_private(stores or [])
         if plan:
             return _list_splits(output, places, how, asked)
-        return _show(output, write(places, to, how, work.asked(output), **asked))
+        return _show(output, write(places, to, how, work.asked(output), **asked), named)
 
 
 def _list_columns(output: Output, how: Any) -> Exit:
@@ -109,10 +110,10 @@ def _list_splits(output: Output, places: list[Place], how: Any, asked: Any) -> E
     return Exit.DONE if found.unknown is None else found.unknown.status
 
 
-def _show(output: Output, written: Written) -> Exit:
+def _show(output: Output, written: Written, stores: list[str]) -> Exit:
     from rmqtool.render.export import outcome_lines
 
     for text in written.notes:
         output.note(text)
-    output.single(written.shown, outcome_lines(output, written.shown, written.on_corrupt))
+    output.single(written.shown, outcome_lines(output, written.shown, written.on_corrupt, stores))
     return written.status

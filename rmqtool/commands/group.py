@@ -65,7 +65,7 @@ def _wanted(words: tuple[str, ...]) -> tuple[str, str]:
         raise UsageError(f"unknown action {action!r}", hint="list, show, create, alter or delete")
     if len(words) != (1 if action == "list" else 2) and words:
         only = "rmqtool group STORE list"
-        hint = only if action == "list" else f"rmqtool group STORE {action} GROUP; the groups: {only}"
+        hint = only if action == "list" else f"rmqtool group STORE {action} GROUP"
         raise UsageError("list takes no group" if action == "list" else "name one group", hint=hint)
     return action, words[1] if len(words) > 1 else ""
 

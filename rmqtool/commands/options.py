@@ -48,7 +48,7 @@ def _number(option: str, least: int = 0) -> Callable[[str], int]:
         if option == "--limit" and ":" in text:
             raise UsageError(
                 f'-n is --limit here and takes a number, not "{text}"',
-                hint="rmqtool does not ask a name server; name the directory of the store first",
+                hint="name the directory of the store first: no name server is asked",
             )
         try:
             number = int(text)

@@ -55,6 +55,6 @@ def _wanted(words: tuple[str, ...]) -> tuple[Action, str]:
         raise UsageError(f"unknown action {action!r}", hint="list, create, alter or delete")
     if len(words) != (1 if action == Action.LIST else 2) and words:
         only = "rmqtool topic STORE list"
-        hint = only if action == Action.LIST else f"rmqtool topic STORE {action} TOPIC; the topics: {only}"
+        hint = only if action == Action.LIST else f"rmqtool topic STORE {action} TOPIC"
         raise UsageError("list takes no topic" if action == Action.LIST else "name one topic", hint=hint)
     return Action(action), words[1] if len(words) > 1 else ""

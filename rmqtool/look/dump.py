@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, NamedTuple
 
 from rmqtool.errors import NotFound, StoreError, UsageError
@@ -190,8 +191,8 @@ def open_target(target: Target) -> Iterator[Shown]:
             return
         if target.start is None or target.end is not None:
             raise UsageError(
-                f"{target.path} is a directory; dump shows a file, or one record of a store",
-                hint=f"rmqtool dump {target.path}@PHYSICAL_OFFSET, or rmqtool info {target.path} files",
+                f"{target.path} is a directory; dump shows a file, or the record at STORE@PHYSICAL_OFFSET",
+                hint=f"rmqtool info {quote(target.path)} files",
             )
         store = open_store(target.path)
         try:

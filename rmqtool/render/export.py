@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from rmqtool.render import text
@@ -23,8 +24,8 @@ SPLITS = (
 )
 
 
-def outcome_lines(output: Output, shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
-    """Yield the result of an export; ``shown`` is the JSON object."""
+def outcome_lines(output: Output, shown: Mapping[str, Any], on_corrupt: str, stores: Sequence[str]) -> Iterator[str]:
+    """Yield the result of an export of ``stores``; ``shown`` is the JSON object."""
     to = text.neutral(shown["to"])
     if shown["export"] is None:
         yield f"{to}: no new messages since the last export"
@@ -40,7 +41,10 @@ def outcome_lines(output: Output, shown: Mapping[str, Any], on_corrupt: str) -> 
         ranges = _counted(damaged["ranges"], "damaged range")
         line = f"{ranges}, {text.size(damaged['bytes'])}{messages}: {named}"
         yield from text.hanging(line, output.look.width, 2)
-        yield f"rmqtool check STORE --only CL shows {'it' if damaged['ranges'] == 1 else 'them'}"
+        for store in stores:
+            if "://" not in store:
+                command = f"rmqtool check {quote(store)} --only CL"
+                yield f"Next: {output.paint(text.neutral(command), 'command')}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -13,6 +13,7 @@ import stat as modes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from shlex import quote
 from typing import Any
 
 from rmqtool.errors import ReadFailed, Refused, UsageError
@@ -183,18 +184,16 @@ class Journals:
         if past is None:
             if _is_empty_of_repair(directory):
                 return PastRepair(directory)  # interrupted before the first journal: nothing was changed
-            raise UsageError(
-                f"{directory} is not an undo journal", hint="rmqtool repair STORE --list shows the journals"
-            )
+            raise UsageError(f"{directory} is not an undo journal", hint="rmqtool repair STORE --list")
         flaw = self.flaw_of(past) if past.about else None
         if flaw is not None:
             raise flaw
         newer = [one for one in done if one.order > past.order and one.directory != past.directory]
         if newer and past.changed_something and not past.is_undone:
             raise Refused(
-                f"only the newest repair of {self.root} can be undone, and there is a newer one",
+                f"only the newest repair of {self.root} can be undone, and there is a newer one: undo that first",
                 file=directory,
-                hint=f"rmqtool repair STORE --undo {newer[0].directory}   then this one",
+                hint=f"rmqtool repair STORE --undo {quote(newer[0].directory)}",
             )
         return past
 

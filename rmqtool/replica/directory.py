@@ -188,7 +188,7 @@ class Configuration:
         decoded = decode_config(name, data)
         if isinstance(decoded, Flaw):
             raise RemoteError(
-                f"the master's {name} cannot be read: {decoded.message}", hint="rmqtool mirror goes on without it"
+                f"the master's {name} cannot be read: {decoded.message}", hint="the mirror goes on without it"
             )
         root, value = CONFIG_FILES[name].root, decoded.value
         if isinstance(root, Bean):

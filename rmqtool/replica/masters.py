@@ -123,7 +123,7 @@ class Master:
         if listed.get("enableDLegerCommitLog") == "true":
             raise RemoteError(
                 f"{self.address} is a node of a DLedger group: it sends its log to nodes of that group only",
-                hint="rmqtool copy reads the directory of such a node",
+                hint="copy the directory of the node instead: rmqtool copy SRC DST",
             )
         if listed.get("brokerRole") == "SLAVE":
             raise RemoteError(f"{self.address} is a slave", hint="name the address of its master")

@@ -160,7 +160,7 @@ USAGE = [
     (("rows", "--count", "x"), "invalid value for '--count': 'x' is not a valid", "rmqtool rows --help"),
     (("info", "a", "b"), "one word too many: b", "Next: rmqtool info --help"),
     (("query", "--as", "6.0"), "'6.0' is not one of '4.9', '5.3', '5.4'", "Next: rmqtool query --help"),
-    (("rows", "-n", "10.0.0.1:9876"), "-n is --limit here and takes a number", "rmqtool does not ask a name server"),
+    (("rows", "-n", "10.0.0.1:9876"), "-n is --limit here and takes a number", "no name server is asked"),
     (("rows", "-n", "-1"), "--limit -1 is too small", "the minimum is 0"),
     (("query", "-q", "first"), '--queue takes a whole number, not "first"', "for example: --queue 10"),
     (("rows", "--csv", "--template", "{number}"), "only one of --csv, --template can be shown", "--csv"),

@@ -94,7 +94,8 @@ def test_consume_says_for_whom_and_whether_anything_was_committed(
 def test_an_unknown_group_leads_to_the_groups(store: Stores) -> None:
     root = str(store("53-broker"))
     typed = type_words(["consume", root, "-g", "zzz"])
-    assert f"rmqtool info {root} groups lists the groups; -t TOPIC starts a new one" in typed.err
+    assert 'there is no group "zzz"; -t TOPIC starts a new one' in typed.err
+    assert typed.err.splitlines()[-1].strip() == f"Next: rmqtool info {root} groups"
 
 
 def test_of_several_stores_the_one_without_the_group_is_named(store: Stores, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import rmqtool
 from rmqtool import errors
+from rmqtool.commands.table import COMMANDS
 from rmqtool.findings import iter_codes
 
 ROOT = Path(rmqtool.__file__).parent
@@ -35,6 +37,21 @@ def _iter_error_texts() -> Iterator[str]:
             hints = [_spelled(word.value) for word in node.keywords if word.arg == "hint"]
             hint = f"\n    next: {hints[0]}" if hints else ""
             yield f"{path.relative_to(ROOT)}: {node.func.id}: {message}{hint}\n"
+
+
+@cache
+def command_texts() -> tuple[str, ...]:
+    """Return every text of the sources that begins as a command line of ours, once each; none is a docstring."""
+    found = set()
+    for path in sorted(ROOT.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in parts:
+                text = _spelled(node)
+                if re.match(rf"rmqtool (?:{'|'.join(entry.name for entry in COMMANDS)}) ", text):
+                    found.add(text)
+    return tuple(sorted(found))
 
 
 def finding_texts() -> Iterator[str]:

@@ -235,14 +235,15 @@ def _topics_of(group: str, known: Known) -> list[str]:
     found = sorted({topic for topic, name in known.progressed if name == group and topic != retry})
     if not found:
         groups = sorted({name for _, name in known.progressed})
-        raise _unknown("group", group, groups, "rmqtool info STORE groups lists the groups; -t TOPIC starts a new one")
+        raise _unknown("group", group, groups, "rmqtool info STORE groups", "; -t TOPIC starts a new one")
     return found
 
 
-def _unknown(kind: str, name: str, names: list[str], else_hint: str) -> NotFound:
+def _unknown(kind: str, name: str, names: list[str], listing: str, more: str = "") -> NotFound:
+    """Return the error for an unknown name; the hint is a name like it, or the command that lists the names."""
     near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else else_hint
-    return NotFound(f'there is no {kind} "{name}"', hint=hint)
+    hint = f"did you mean {near[0]}?" if near else listing
+    return NotFound(f'there is no {kind} "{name}"{more}', hint=hint)
 
 
 def group_progress(

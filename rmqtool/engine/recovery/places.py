@@ -145,7 +145,7 @@ def restore_segment_sizes(
                 raise StoreError(
                     f"{text}, and the excess bytes hold records",
                     file=files.shown(path),
-                    hint="rmqtool repair STORE shows what can be kept",
+                    hint="rmqtool repair STORE",
                 )
             before_write(path, "resize")
             if cut is not None:
