@@ -51,14 +51,13 @@ def report(place: Place, redact: str | None = None, work: Working | None = None)
     from rmqtool.api.check import checking
     from rmqtool.api.info import glance
     from rmqtool.api.stat import count
+    from rmqtool.findings import worst_first
 
     redacted, store = _parse_redact(redact), store_of(place)
     info = glance(store).shown
     mapped = count(store, {"as_map": True}, work)
     with checking(store, work) as found:
-        findings = list(islice(found.check, MOST_FINDINGS))
-        for _ in found.check if len(findings) == MOST_FINDINGS else ():
-            pass
+        findings = worst_first(found.check)[:MOST_FINDINGS]
         summary: Any = found.check.summary.as_json()["summary"]
     made = Report(info, mapped.shown["span"], mapped.lines or {}, summary, findings, redacted=redacted)
     with store.use() as opened:

@@ -10,7 +10,7 @@ from rmqtool.checks.case import Case, Depth
 from rmqtool.checks.files import check_mount, check_queue_files, check_sizes, no_lock_file
 from rmqtool.checks.index_files import check_index_quickly
 from rmqtool.checks.log import check_gaps, check_last, check_names
-from rmqtool.findings import Finding, Place, Severity, addressed, new_finding
+from rmqtool.findings import Finding, Place, Severity, addressed, new_finding, worst_first
 from rmqtool.formats import checkpoints, paths
 from rmqtool.look.absent_queues import find_absent_queues, find_dispatched, iter_absent_queues, iter_odd_offsets
 from rmqtool.look.disk import check_disk
@@ -29,6 +29,7 @@ def judge(store: Store, overview: Overview) -> None:
     overview.findings += attempts.findings
     if not overview.has_lock_file:
         overview.findings.append(no_lock_file())
+    overview.findings = worst_first(overview.findings)
 
 
 def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Iterator[Iterator[Finding]]:

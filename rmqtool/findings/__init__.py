@@ -17,6 +17,7 @@ from rmqtool.findings.finding import (
     is_command,
     iter_codes,
     new_finding,
+    worst_first,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "is_command",
     "iter_codes",
     "new_finding",
+    "worst_first",
 ]

@@ -5,7 +5,7 @@ Severity, consequence and fix of a finding are those of its code, unless the che
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import NamedTuple
@@ -78,6 +78,7 @@ class Place(NamedTuple):
 
 NOWHERE = Place()
 
+_SEVERITIES = tuple(Severity)
 _AFTER_CRASH, _AFTER_CLEAN_STOP = "after a crash", "after a clean stop"
 
 
@@ -89,6 +90,11 @@ def find_code(code: str) -> CodeEntry | None:
 def iter_codes(prefix: str = "") -> Iterator[CodeEntry]:
     """Yield the registered codes that begin with ``prefix`` (a family, or one code), in the order of the registry."""
     return (entry for entry in CODES.values() if entry.code.startswith(prefix.upper()))
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings by severity, errors first; those of one severity stay in their order."""
+    return sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))
 
 
 def addressed(finding: Finding, store: str) -> Finding:

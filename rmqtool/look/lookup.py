@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import ReadFailed
 from rmqtool.filters.wanted import EVERY_TOPIC, Wanted
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings import Finding, Severity, worst_first
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.compression import inflate_body
 from rmqtool.formats.flaws import Flaw
@@ -140,6 +140,7 @@ class Lookup:
                 log.miss_unread(error)
         self._explain_log(answer, log)
         answer.findings += [finding for message in messages if (finding := _find_body_flaw(message)) is not None]
+        answer.findings = worst_first(answer.findings)
         return answer
 
     def _find(self, answer: Answer, log: LogSearch) -> None:

@@ -91,28 +91,32 @@ class FindingCounts:
 
 
 class _Run:
-    """Findings of one code and severity in a row: the first ones, the worst ones, and how many there are."""
+    """Findings of one code and severity: the first ones, the worst ones, and how many there are.
 
-    def __init__(self, first: Finding) -> None:
-        self.kind = (first.code, first.severity)
+    With ``every``, all of them are kept.
+    """
+
+    def __init__(self, first: Finding, *, every: bool) -> None:
+        self.kind = (first.severity, first.code)
         self.count = self.messages = 0
         self.first: list[Finding] = []
         self.worst: list[Finding] = []
+        self._every = every
         self.add(first)
 
     def add(self, finding: Finding) -> None:
         """Count a finding."""
         self.count += 1
         self.messages += _weight(finding) if "messages" in finding.data else 0
-        if self.count <= _ALL_SHOWN:
+        if self._every or self.count <= _ALL_SHOWN:
             self.first.append(finding)
         # sorted() keeps the order of equal weights.
         self.worst = sorted([*self.worst, finding], key=_weight, reverse=True)[:_WORST_SHOWN]
 
     @property
     def shown(self) -> list[Finding]:
-        """Return the findings that people see."""
-        return self.first if self.count <= _ALL_SHOWN else self.worst
+        """Return the findings that are shown."""
+        return self.first if self._every or self.count <= _ALL_SHOWN else self.worst
 
 
 def _weight(finding: Finding) -> int:
@@ -125,31 +129,40 @@ def _weight(finding: Finding) -> int:
 
 
 def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
-    """Show findings as they come, and return their counts.
+    """Show errors as they come, then warnings, then notices, and return their counts.
 
-    People see the meaning and the fix of a code at the first of several findings in a row; of many of one code in a row
-    they see the worst, and how many more there are. Programs get each finding, and so do people with ``-v``.
+    People see the meaning and the fix of a code at the first of several findings in a row; of many of one code they see
+    the worst, and how many more there are. Programs get each finding, and so do people with ``-v``.
     """
     counts = FindingCounts()
     output.rows((), FIELDS, _no_lines)
+    every = not output.is_human or bool(output.look.verbose)
+    errors: _Run | None = None
+    later: dict[tuple[Severity, str], _Run] = {}
     before: Finding | None = None
-    run: _Run | None = None
-    for finding in findings:
-        counts.add(finding)
-        if not output.is_human or output.look.verbose:
-            output.rows([finding.as_json()], FIELDS, partial(_lines_of, finding, before, output))
-            before = finding
-        elif run is not None and run.kind == (finding.code, finding.severity):
-            run.add(finding)
-        else:
+    try:
+        for finding in findings:
+            counts.add(finding)
+            kind = (finding.severity, finding.code)
+            if finding.severity is Severity.ERROR:
+                if errors is None or errors.kind != kind or every:
+                    before = _show_run(output, errors, before)
+                    errors = _Run(finding, every=every)
+                else:
+                    errors.add(finding)
+            elif kind in later:
+                later[kind].add(finding)
+            else:
+                later[kind] = _Run(finding, every=every)
+    finally:
+        # A check that ends early, as by Ctrl-C, has found these too.
+        for run in (errors, *sorted(later.values(), key=lambda run: _ORDER.index(run.kind[0]))):
             before = _show_run(output, run, before)
-            run = _Run(finding)
-    _show_run(output, run, before)
     return counts
 
 
 def _show_run(output: Output, run: _Run | None, before: Finding | None) -> Finding | None:
-    """Show a run of findings; return the last one shown."""
+    """Show a run of findings after ``before``; return the last one shown."""
     if run is None:
         return before
     for finding in run.shown:
@@ -158,7 +171,7 @@ def _show_run(output: Output, run: _Run | None, before: Finding | None) -> Findi
     more = run.count - len(run.shown)
     if more:
         lost = f" ({counted(run.messages, 'message')} in all)" if run.messages else ""
-        words = f"and {count(more)} more {run.kind[0]}{lost}; the worst are shown, -v shows each"
+        words = f"and {count(more)} more {run.kind[1]}{lost}; the worst are shown, -v shows each"
         for line in _wrapped(words, output.look.width):
             output.line(line)
     return before

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import pytest
 
 from rmqtool.errors import Exit
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings import Finding, Severity, worst_first
 from rmqtool.render.findings import FindingCounts, place_of, show_findings, verdict_lines
 from rmqtool.render.output import Look, Mode, Output
 from tests.support.golden_files import check_golden
@@ -72,6 +75,50 @@ def test_jsonl_is_the_object_of_the_contract() -> None:
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert lines == [finding.as_json() for finding in FINDINGS]
     assert (counts.errors, counts.warnings, counts.notices) == (2, 1, 2)
+
+
+def shown_codes(findings: Iterable[Finding], *, verbose: int = 0) -> list[str]:
+    out = io.BytesIO()
+    with Output(Look(verbose=verbose), out) as output:
+        show_findings(output, findings)
+    return re.findall(r"^(?:error|warning|notice) +(\S+)", out.getvalue().decode(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_errors_come_first_then_warnings_then_notices(verbose: int) -> None:
+    mixed = [
+        Finding("ST-ABORT", Severity.WARNING, "abort"),
+        Finding("CL-TIME", Severity.NOTICE, "time"),
+        Finding("CL-CRC", Severity.ERROR, "body"),
+        Finding("CQ-AHEAD", Severity.WARNING, "past the end"),
+        Finding("CL-TIME", Severity.NOTICE, "time"),
+        Finding("CQ-MISSING", Severity.ERROR, "missing"),
+    ]
+    ordered = ["CL-CRC", "CQ-MISSING", "ST-ABORT", "CQ-AHEAD", "CL-TIME", "CL-TIME"]
+    assert shown_codes(mixed, verbose=verbose) == ordered
+    out = io.BytesIO()
+    with Output(Look(mode=Mode.JSONL), out) as output:
+        show_findings(output, mixed)
+    assert [json.loads(line)["code"] for line in out.getvalue().splitlines()] == ordered
+    assert [finding.code for finding in worst_first(mixed)] == ordered
+
+
+def test_findings_of_one_code_are_one_group_also_where_others_are_between_them() -> None:
+    others = [
+        (Finding("CQ-AHEAD", Severity.WARNING, f"{n}"), Finding("IX-LOOP", Severity.WARNING, "x")) for n in range(9)
+    ]
+    assert shown_codes(chain(*others)) == ["CQ-AHEAD"] * 3 + ["IX-LOOP"] * 3
+
+
+def test_what_was_found_before_an_interruption_is_shown() -> None:
+    def found() -> Iterator[Finding]:
+        yield Finding("ST-ABORT", Severity.WARNING, "abort")
+        raise KeyboardInterrupt
+
+    out = io.BytesIO()
+    with pytest.raises(KeyboardInterrupt), Output(Look(), out) as output:
+        show_findings(output, found())
+    assert out.getvalue().startswith(b"warning ST-ABORT")
 
 
 def test_csv_of_no_findings_is_a_header() -> None:
