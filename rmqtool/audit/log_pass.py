@@ -30,7 +30,7 @@ from rmqtool.errors import FileMissing
 from rmqtool.files.failures import read_failed, write_failed
 from rmqtool.files.filesystem import Closable
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, decode_record
-from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.flaws import Flaw, within_log
 from rmqtool.log.end import is_filled, read_record
 from rmqtool.log.read import DLedgerScan, SegmentScan
 from rmqtool.log.walk import Place, SegmentWalk
@@ -403,7 +403,7 @@ class LogPass:
         """
         within = [damage for damage in self._held if damage.start < last]
         self._held = [damage for damage in self._held if damage.start >= last]
-        self.damage.spans += within
+        self.damage.spans += [damage._replace(flaw=within_log(damage.flaw)) for damage in within]
         for damage in within:
             if damage.record is not None and damage.segment is not None and damage.start < first:
                 place = damage.start - damage.segment.base_offset, damage.record.total_size

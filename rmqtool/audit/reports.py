@@ -102,9 +102,8 @@ class Unread(NamedTuple):
 class SegmentReport:
     """The comparison of one segment, or of a range of it.
 
-    ``end`` is the physical offset where its last valid record ends; ``closed``: it has a blank record. ``zeros`` are
-    the file offsets of flaws that are zeros only. ``batch_messages`` and ``keys`` count the entries that are due in
-    each batch queue and in the index.
+    ``end`` is the physical offset where its last valid record ends; ``closed``: it has a blank record.
+    ``batch_messages`` and ``keys`` count the entries that are due in each batch queue and in the index.
     """
 
     base_offset: int
@@ -114,7 +113,6 @@ class SegmentReport:
     records: int = 0
     record_bytes: int = 0
     flaws: list[FlawRun] = field(default_factory=list)
-    zeros: set[int] = field(default_factory=set)
     head: tuple[TimedRecord, ...] = ()
     tail: tuple[TimedRecord, ...] = ()
     odd_times: list[OddTime] = field(default_factory=list)
@@ -148,7 +146,6 @@ class SegmentReport:
             records=self.records + more.records,
             record_bytes=self.record_bytes + more.record_bytes,
             flaws=self.flaws + more.flaws,
-            zeros=self.zeros | more.zeros,
             head=self.head or more.head,
             tail=(*self.tail, *more.tail)[-2:],
             odd_times=odd_times,
@@ -173,10 +170,6 @@ class SegmentReport:
         for queue, comparison in more.queues.items():
             joined.queues.setdefault(queue, QueueComparison()).join(comparison)
         return joined
-
-    def is_zero(self, run: FlawRun) -> bool:
-        """Return whether zeros were found where the flaw begins, as in an unwritten part of the file."""
-        return run.file_offset in self.zeros
 
 
 class Against(NamedTuple):
@@ -225,8 +218,6 @@ def _take_place(report: SegmentReport, place: Place) -> None:
         length = place.file_offset + place.length - last.file_offset
         report.flaws[-1] = last._replace(length=length, records=last.records + 1)
     else:
-        if place.what.message.startswith("zeros"):
-            report.zeros.add(place.file_offset)
         report.flaws.append(FlawRun(place.what, place.file_offset, place.length, 1, moved, place.damaged))
 
 

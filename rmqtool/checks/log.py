@@ -16,6 +16,7 @@ from rmqtool.files.filesystem import join
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import layouts, paths
+from rmqtool.formats.flaws import within_log
 from rmqtool.formats.hosts import format_host
 from rmqtool.log.end import LogEnd, read_record, real_base
 from rmqtool.look.regions import time_words
@@ -54,8 +55,11 @@ def check_names(case: Case) -> Iterator[Finding]:
 
 
 def check_last(log: SegmentQueue, queues_end: int) -> Iterator[Finding]:
-    """Yield a finding if files are missing at the end of the log: queues have entries up to ``queues_end``."""
-    if log.segments and queues_end > log.end_offset:
+    """Yield a finding if files are missing at the end of the log: queues have entries up to ``queues_end``.
+
+    A last file that is too short is reported as such.
+    """
+    if log.segments and queues_end > log.end_offset and log.segments[-1].size >= log.segment_size:
         last = log.segments[-1]
         file = join(last.path.rpartition("/")[0], paths.segment_name(last.end_offset))
         text = f"the log ends at {last.end_offset}, queues name messages up to {queues_end}"
@@ -223,10 +227,8 @@ class LogJudge:
         if not (is_last and code == "CL-TORN"):  # queue and index entries of a torn record get findings of their own
             self.case.damage.append(span)
         self.damaged_bytes += run.length
-        if code in ("CL-TORN", "CL-STALE") and not is_last:
-            code, message = "CL-MID", f"{message}; no record follows in this segment, but the next segment has records"
-        elif code == "CL-MAGIC" and report.is_zero(run):
-            code = "CL-MID"
+        if not is_last:
+            code, message = within_log(run.flaw)[:2]
         elif code == "CL-TORN":
             message = f"the last record is torn: {message}"
         if run.records > 1:

@@ -15,3 +15,14 @@ class Flaw(NamedTuple):
     message: str
     at: int = 0
     length: int = 0
+
+
+def within_log(flaw: Flaw) -> Flaw:
+    """Return the flaw of the bytes after the last record of a segment, if the next segment has records.
+
+    At the end of a log a torn record and older bytes are normal; records that follow make them damage like any other.
+    """
+    if flaw.code not in ("CL-TORN", "CL-STALE"):
+        return flaw
+    text = f"{flaw.message}; no record follows in this segment, but the next segment has records"
+    return flaw._replace(code="CL-MID", message=text)

@@ -27,12 +27,13 @@ from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.dledger import HEAD_SIZE
 from rmqtool.formats.layout import Buffer
 from rmqtool.log.queue_entries import AFTER, QueueFiles, count_units, find_extent, read_places
-from rmqtool.log.read import ONE_READ, STALE, TORN, UNWRITTEN, Damage, Note, Range, is_damage
+from rmqtool.log.read import ONE_READ, STALE, TORN, UNWRITTEN, Damage, Note, Range, as_damage
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogFile, LogKind
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.store.listing import LOG_IS_EMPTY
 from rmqtool.store.open import is_far
+from rmqtool.store.segments import Sized, usual_size
 
 # Takes one piece of output after the other.
 Write = Callable[[Buffer], object]
@@ -126,7 +127,7 @@ class Plan:
     ``first_times`` are the store times of the files' first records; None without one. If there are ``queues``, wanted
     messages are found by way of them, ``covered_range`` bytes of the log at a time. ``live``: a broker is writing, so
     the end of the log is not settled. ``witnesses`` are all queues in files: their entries tell what is missing from
-    the end of the log.
+    the end of the log. ``usual_size`` is that of the log's files, if these are only some of them.
     """
 
     files: Sequence[LogFile]
@@ -136,6 +137,7 @@ class Plan:
     covered_range: int = COVERED_RANGE
     live: bool = False
     witnesses: Sequence[QueueFiles] = ()
+    usual_size: int = 0
 
     def has_records_after(self, file: LogFile) -> bool:
         """Return whether a later file than ``file`` has records."""
@@ -325,14 +327,25 @@ def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Ra
 
 def find_gaps(files: Sequence[LogFile]) -> dict[LogFile, Damage]:
     """Return the missing bytes between files as damage, by the file after the gap."""
-    found = {}
-    for before, after in pairwise(files):
-        length = after.base_offset - before.end_offset
-        if length > 0 and after.kind is not LogKind.COMPACTION:
-            name = join(split(before.name)[0], paths.segment_name(before.end_offset))
-            text = f"{length} bytes of the log are missing from {before.end_offset} on"
-            found[after] = Damage("CL-GAP", name, 0, length, text)
-    return found
+    usual = usual_size(files)
+    return {
+        after: missing_after(before.name, before, after.base_offset, usual)
+        for before, after in pairwise(files)
+        if after.base_offset > before.end_offset and after.kind is not LogKind.COMPACTION
+    }
+
+
+def missing_after(name: str, before: Sized, end: int, usual: int) -> Damage:
+    """Return the missing bytes between a file of a log and the next one, which begins at ``end``.
+
+    A file that is shorter than the ``usual`` size was cut; after any other a file is missing.
+    """
+    begin = before.base_offset + before.size
+    text = f"{end - begin} bytes of the log are missing from {begin} on"
+    if before.size < usual:
+        text = f"{before.size} bytes, the others have {usual}: {text}"
+        return Damage("CL-SIZE", name, before.size, end - begin, text)
+    return Damage("CL-GAP", join(split(name)[0], paths.segment_name(begin)), 0, end - begin, text)
 
 
 class Answer(Protocol):
@@ -414,12 +427,14 @@ def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage 
     """Yield damage or a note for what comes after the last record of a file, or nothing if it is normal."""
     place = f"{left_over.file}@{left_over.file_offset}"
     begin = file.base_offset + left_over.file_offset
-    if is_damage(left_over, records_follow=plan.has_records_after(file), live=plan.live):
-        yield left_over
+    damage = as_damage(left_over, records_follow=plan.has_records_after(file), live=plan.live)
+    if damage is not None:
+        yield damage
     elif left_over.code == UNWRITTEN:
         extent = plan.find_extent(begin, file.end_offset)
         if extent is not None:
-            yield left_over._replace(length=extent - begin, message="zeros where queues expect messages")
+            text = "zeros where queues expect messages"
+            yield left_over._replace(code="CL-MAGIC", length=extent - begin, message=text)
     elif left_over.code == STALE:
         text = f"after the end of the log, at {place}, are records that a recovery cut off: they are left out"
         yield Note(text)
@@ -440,9 +455,8 @@ def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
     last = plan.files[-1]
     extent = plan.find_extent(last.end_offset)
     if extent is not None:
-        name = join(split(last.name)[0], paths.segment_name(last.end_offset))
         text = f"the log ends at {last.end_offset}, but queues point to messages up to {extent}"
-        yield Damage("CL-GAP", name, 0, extent - last.end_offset, text)
+        yield missing_after(last.name, last, extent, plan.usual_size or usual_size(plan.files))._replace(message=text)
 
 
 class Counted(NamedTuple):

@@ -36,7 +36,7 @@ from rmqtool.files.salvaged import SalvagedFile, salvaged
 from rmqtool.formats import layouts
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.dledger import HEAD_SIZE, MAGIC_DATA, DLedgerBlank, decode_entry_head
-from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.flaws import Flaw, within_log
 from rmqtool.formats.java import int64
 from rmqtool.formats.layout import Buffer
 from rmqtool.formats.layouts import DLedgerEntryHead
@@ -438,8 +438,8 @@ def _holds_record(head: DLedgerEntryHead) -> bool:
     return head.magic == MAGIC_DATA and head.size > HEAD_SIZE
 
 
-# Codes of bytes after the last record of a file, which are normal at the end of a log; see ``is_damage``.
-STALE, TORN, UNWRITTEN = "CL-STALE", "CL-TORN", "CL-MAGIC"
+# Codes of bytes after the last record of a file, which are normal at the end of a log; see ``as_damage``.
+STALE, TORN, UNWRITTEN = "CL-STALE", "CL-TORN", "CL-MID"
 
 
 class Damage(NamedTuple):
@@ -457,13 +457,16 @@ class Damage(NamedTuple):
         return {"damage": dict(zip(names, self, strict=True))}
 
 
-def is_damage(left_over: Damage, *, records_follow: bool, live: bool) -> bool:
-    """Return whether the bytes after the last record of a file are damage.
+def as_damage(left_over: Damage, *, records_follow: bool, live: bool) -> Damage | None:
+    """Return the bytes after the last record of a file as the damage that they are, or None if they are normal.
 
-    They are if records follow in later files. At the end of a log zeros and older records are normal, and a torn record
-    is while a broker is writing.
+    They are damage if records follow in later files. At the end of a log zeros and older records are normal, and a torn
+    record is while a broker is writing.
     """
-    return records_follow or not (left_over.code in (STALE, UNWRITTEN) or (left_over.code == TORN and live))
+    if records_follow:
+        flaw = within_log(Flaw(left_over.code, left_over.message))
+        return left_over._replace(code=flaw.code, message=flaw.message)
+    return None if left_over.code in (STALE, UNWRITTEN) or (left_over.code == TORN and live) else left_over
 
 
 class Note(NamedTuple):

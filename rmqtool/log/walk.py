@@ -184,7 +184,7 @@ class SegmentWalk:
             return Place(file_offset, length, Flaw("CL-STALE", text, 0, length))
         length = following - file_offset
         if isinstance(found, Nothing):
-            return Place(file_offset, length, Flaw("CL-MAGIC", "zeros where a record is expected", 0, length))
+            return Place(file_offset, length, Flaw("CL-MID", "zeros where a record is expected", 0, length))
         return Place(file_offset, length, found._replace(length=length))
 
     def _find_inside(self, damaged: Place) -> int | None:

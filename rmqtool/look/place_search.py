@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import merge
-from shlex import quote
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
@@ -19,7 +19,7 @@ from rmqtool.formats.bridges import LARGEST_SIZE, START_SIZE, find_last_start, i
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, Nothing
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, queue_entries
-from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.flaws import Flaw, within_log
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind
 from rmqtool.log.end import first_record, read_record
@@ -104,7 +104,8 @@ class LogSearch:
                     walked += 1
                     yield place.what
                 elif isinstance(place.what, Flaw) and place.what.code != "CL-STALE":
-                    self._miss(place.what.code, segment.path, place.file_offset, place.length, place.what.message)
+                    flaw = within_log(place.what) if self._has_records_after(segment) else place.what
+                    self._miss(flaw.code, segment.path, place.file_offset, place.length, flaw.message)
                 if not isinstance(place.what, Nothing):
                     reached = max(reached, min(end, at + place.length))
         self.ranges.append(LogRange(start, reached))
@@ -130,6 +131,12 @@ class LogSearch:
                 elif place < end:
                     self._miss_record(place)
 
+    def _has_records_after(self, segment: Segment) -> bool:
+        """Return whether the next segment begins with a record."""
+        log = self.store.commit_log
+        following = next((one for one in log if one.base_offset > segment.base_offset), None)
+        return following is not None and read_record(log, following.base_offset) is not None
+
     def miss_all(self, damages: list[Damage]) -> None:
         """Remember damage that another search found."""
         for damage in damages:
@@ -142,10 +149,13 @@ class LogSearch:
             self.unread.append(finding)
 
     def _miss_gaps(self, start: int, end: int) -> None:
-        for gap in self.store.commit_log.gaps():
-            if gap.start_offset < end and gap.end_offset > start:
-                length = gap.end_offset - gap.start_offset
-                self._miss("CL-GAP", "", gap.start_offset, length, "a segment is missing")
+        log = self.store.commit_log
+        for before, after in pairwise(log.segments):
+            if before.end_offset < end and start < after.base_offset > before.end_offset:
+                from rmqtool.log.ranges import missing_after
+
+                damage = missing_after(before.path, before, after.base_offset, log.segment_size)
+                self.miss_all([damage])
 
     def _miss_record(self, physical_offset: int) -> None:
         segment = self.store.commit_log.find(physical_offset)
@@ -273,14 +283,14 @@ def find_damaged(store: Store, physical_offset: int) -> Message | None:
 
 
 def damaged_finding(store: Store, damaged: Message, text: str) -> Finding:
-    """Return the finding about a record that is where it should be, with the command that shows its bytes."""
+    """Return the finding about a record that is where it should be; its place can be pasted after ``rmqtool dump``."""
     at = damaged.physical_offset
     segment = store.commit_log.find(at)
     place = Where(None if segment is None else segment.path, None if segment is None else at - segment.base_offset)
     place = place._replace(length=damaged.total_size, topic=damaged.topic, queue_id=damaged.queue_id)
     why = "the message is not shown; consumers do not receive it as it was sent"
     found = new_finding("CL-CRC", f"{text} (its checksum is wrong)", place, consequence=why)
-    return replace(found, fix=f"rmqtool dump {quote(store.root)}@{at}")
+    return addressed(found, store.root)
 
 
 def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:

@@ -35,12 +35,13 @@ from rmqtool.exports.choice import LEAST_SPLIT_SIZE, Choice, OnCorrupt
 from rmqtool.exports.splits import BatchReader, Source, plan_sources, require_same_view
 from rmqtool.filters.tags import parse_tags
 from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest
-from rmqtool.log.read import Damage, Range, is_damage
+from rmqtool.log.read import Damage, Range, as_damage
 from rmqtool.log.sources import read_queue_files
 from rmqtool.spark.options import Options, to_milliseconds
 from rmqtool.spark.queue_ranges import ClusterReader
 from rmqtool.spark.schema import BatchMaker, Column
 from rmqtool.spark.source import in_plain_words
+from rmqtool.store.segments import usual_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +66,7 @@ class Split(InputPartition):
         self.damages = tuple(damages)
         self.has_records_after = source.plan.has_records_after(asked.file)
         self.live = source.plan.live
+        self.usual_size = usual_size(source.plan.files)
         # The queues say how far the last file was written; bytes after that concern only the split that ends the file.
         is_last = asked.file == source.plan.files[-1] and source.choice.physical_end is None
         self.witnesses_of = source.log.root if is_last else None
@@ -73,13 +75,14 @@ class Split(InputPartition):
     def judge(self, rest: Damage | None) -> Iterator[Damage]:
         """Yield the damage after the last record of a file, if this split ends it; ``rest`` is that damage."""
         if self.witnesses_of is None:
-            if rest is not None and is_damage(rest, records_follow=self.has_records_after, live=self.live):
-                yield rest
+            damage = rest and as_damage(rest, records_follow=self.has_records_after, live=self.live)
+            yield from [damage] if damage is not None else []
             return
         if rest is None and not self.is_end:
             return
         file = self.asked.file
-        plan = Plan([file], [None], [file], live=self.live, witnesses=read_queue_files(self.witnesses_of))
+        queues = read_queue_files(self.witnesses_of)
+        plan = Plan([file], [None], [file], live=self.live, witnesses=queues, usual_size=self.usual_size)
         judged = find_missing_end(plan, settled=False) if rest is None else judge_rest(rest, plan, file)
         yield from (found for found in judged if isinstance(found, Damage))
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 
@@ -139,7 +139,19 @@ class SegmentQueue:
         self._files.close()
 
 
-def usual_size(segments: Iterable[Segment]) -> int:
+class Sized(Protocol):
+    """A file among others of one size, each named by the offset of its first byte."""
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first byte."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+
+
+def usual_size(segments: Iterable[Sized]) -> int:
     """Return the size that segments should have; 0 if none has a byte.
 
     Each file votes for its size, and each pair of neighbours for the distance of their names. A name that is not a

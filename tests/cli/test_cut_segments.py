@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 from rmqtool.cli import main
@@ -114,3 +115,64 @@ def test_the_end_of_a_cut_log_is_not_completed_with_zeros(last, capsysbinary):
     assert shown["messages"] == 414
     assert path.read_bytes() == before[:at] + bytes(SEGMENT - at)
     assert check(capsysbinary, last)[1]["messages"] == 414
+
+
+def places(capsysbinary: pytest.CaptureFixture[bytes], *words: object) -> set[tuple[str, str]]:
+    """Return the codes and files of what a command calls damaged in the log."""
+    main([*map(str, words)])
+    rows = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    found = [row.get("damage", row) for row in rows if "damage" in row or "code" in row]
+    return {(one["code"], one["file"]) for one in found if one["code"].startswith("CL-")}
+
+
+@pytest.mark.parametrize("segment", ["middle", "last", "zeros"])
+def test_one_damage_has_one_name_in_every_command(
+    segment: str, writable_store, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """cat, copy and export called a cut segment CL-TORN and CL-GAP, and zeros CL-MAGIC."""
+    root: Path = writable_store("53-broker")
+    if segment == "zeros":
+        with (root / "commitlog" / MIDDLE[0]).open("r+b") as opened:
+            opened.seek(MIDDLE[2])
+            opened.write(bytes(900))
+    else:
+        cut(root, *(MIDDLE if segment == "middle" else LAST)[:2])
+    checked = places(capsysbinary, "check", root, "--only", "CL", "--jsonl", "--quiet")
+    assert checked
+    if segment == "last":
+        # Nothing follows the cut end, so there are no bytes whose absence a reader of the log could see.
+        checked = {one for one in checked if one[0] != "CL-SIZE"}
+    assert places(capsysbinary, "cat", root, "--jsonl") == checked
+    main(["copy", str(root), str(tmp_path / "copy"), "--salvage", "--quiet"])
+    capsysbinary.readouterr()
+    listed = (tmp_path / "copy.lost-and-found/list.jsonl").read_text().splitlines()
+    assert {(one["code"], one["file"]) for one in (json.loads(line)["damage"] for line in listed)} == checked
+    target = tmp_path / "lake"
+    main(["export", str(root), "--engine", "local", "--to", str(target), "--quiet"])
+    capsysbinary.readouterr()
+    rows = pyarrow.parquet.read_table(f"{target}_damage").to_pylist()
+    assert {(one["code"], one["file"]) for one in rows} == checked
+    main(["query", str(root), "nobody", "--json"])
+    unread = json.loads(capsysbinary.readouterr().out)["searched"]["unread"]
+    assert {(one["code"], one["file"]) for one in unread} == checked
+
+
+def test_a_recovery_counts_lost_messages_as_check_does(middle, capsysbinary):
+    _, summary = check(capsysbinary, middle)
+    _, shown = run(capsysbinary, "recover", middle, "--apply")
+    assert (lost(shown), shown["lost"]) == (112, summary["lost"])
+    assert check(capsysbinary, middle)[1]["lost"] == summary["lost"]
+    assert run(capsysbinary, "recover", middle, "--apply")[1]["lost"] == summary["lost"]
+
+
+def test_a_recovery_counts_the_messages_of_the_entries_that_it_removes(last, capsysbinary):
+    _, summary = check(capsysbinary, last)
+    _, shown = run(capsysbinary, "recover", last, "--apply")
+    assert (lost(shown), shown["lost"]) == (1, summary["lost"])
+    assert run(capsysbinary, "recover", last, "--apply")[1]["lost"] == []
+
+
+def test_the_screen_of_a_recovery_counts_lost_messages(middle, capsysbinary):
+    main(["recover", str(middle), "--apply", "--color", "never"])
+    said = " ".join(capsysbinary.readouterr().out.decode().split())
+    assert "LOST at least 112 messages (queue entries without a record): " in said

@@ -147,7 +147,7 @@ def test_a_damaged_body_is_said_to_be_damaged_and_not_another_message(writable_s
     """The queue's entry and the index's are right; only the record is not."""
     root = writable_store("53-broker")
     flip(root, 12167)
-    fix = f"rmqtool dump {root}@12167"
+    fix = f"rmqtool repair {root}"
     status, found = answer(capsysbinary, root, "T_retry/0@4")
     told = [(one["code"], one["message"], one["fix"]) for one in found["findings"]]
     assert told == [("CL-CRC", "T_retry/0@4: the record at 12167 is damaged (its checksum is wrong)", fix)]
