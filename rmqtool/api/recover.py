@@ -141,9 +141,29 @@ def mend(store: Place, *, progress: Progress | None = None) -> Mended:
         report = _recover(opened, bar.advance)
         bar.finish()
     start = _broker_start(named)
-    shown = {**report.as_json(), "brokerStart": start}
+    shown = {**report.as_json(), "lost": _lost(named, report, bar), "brokerStart": start}
     stays = bool(report.misfits) or any(finding.severity is not Severity.NOTICE for finding in report.left)
     return Mended(cast("Recovered", shown), report.missing, not stays and (start is None or start["losesNothing"]))
+
+
+def _lost(store: Store, report: RecoveryReport, bar: Progress) -> list[dict[str, object]]:
+    """Return how many messages of each queue are lost: entries that were removed, and those that still name damage.
+
+    The log is read again for those, by a check, so that both give the same number; a sound log is not.
+    """
+    from collections import Counter
+
+    from rmqtool.checks.check import Check, CheckOptions, lost_rows
+    from rmqtool.log.ranges import Effort
+
+    lost = report.cut_off()
+    if report.left or report.bridges:
+        with store.reopen() as opened:
+            check = Check(opened, CheckOptions(only=("CQ",)), Effort(progress=bar))
+            for _ in check:
+                pass
+            lost += Counter(check.summary.lost)
+    return lost_rows(lost)
 
 
 def _holes(store: OpenStore) -> list[dict[str, int]]:

@@ -376,6 +376,14 @@ class RecoveredOffset(TypedDict):
     after: int
 
 
+class LostMessages(TypedDict):
+    """How many messages of a queue the log no longer has."""
+
+    topic: str
+    queueId: int
+    messages: int
+
+
 class Recovered(TypedDict):
     """The one object of `recover --apply --json` and `recover --until --json`: what was found and written."""
 
@@ -388,6 +396,7 @@ class Recovered(TypedDict):
     findings: list[FindingJson]
     left: list[FindingJson]
     notRestored: list[RecoveredNotRestored]
+    lost: NotRequired[list[LostMessages]]
     brokerStart: dict[str, Any] | None
     until: NotRequired[int]
     to: NotRequired[str | None]
@@ -418,14 +427,6 @@ PlanStep = TypedDict(
         "offsets": "NotRequired[list[PlanStepOffset]]",
     },
 )
-
-
-class LostMessages(TypedDict):
-    """How many messages of a queue the log no longer has."""
-
-    topic: str
-    queueId: int
-    messages: int
 
 
 class Plan(TypedDict):

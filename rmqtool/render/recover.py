@@ -13,6 +13,7 @@ from typing import Any
 
 from rmqtool.findings import Severity
 from rmqtool.render import text
+from rmqtool.render.check import lost_words
 from rmqtool.render.findings import verdict_lines
 from rmqtool.render.output import Output
 
@@ -298,6 +299,8 @@ def recovered_lines(output: Output, shown: Mapping[str, Any], store: str) -> Ite
         words = f"{queue} (log {misfit['commitLogOffset']}): {misfit['reason']}"
         yield from _labelled(output, "LEFT OUT", "warning", words)
     yield from _more(shown["notRestored"], "other message left out", "other messages left out")
+    if shown["lost"]:
+        yield from _labelled(output, "LOST", "error", lost_words(shown["lost"]))
     yield from _verdict_applied(output, shown, store)
 
 

@@ -26,7 +26,7 @@ from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.errors import NoSpace, ReadFailed, StoreError, StoreInUse, WriteFailed
 from rmqtool.files.filesystem import WritableFileSystem, split
 from rmqtool.files.overlay import Action, OverlayFileSystem
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings import Finding, Severity, worst_first
 from rmqtool.findings.finding import counted
 from rmqtool.formats import paths
 from rmqtool.formats.bridges import bridge_sizes, encode_blank, encode_bridge, least_size
@@ -486,11 +486,9 @@ class _Planner:
         return "" if count is None else f", {counted(count, 'message')} by the queue entries"
 
     def _learn(self, report: RecoveryReport) -> None:
-        # Messages that an earlier recovery cut off were not lost by this damage.
-        is_left_over = any(finding.code == "CL-STALE" for finding in report.findings)
+        if self.request.wants(Part.QUEUES):
+            self.ahead += report.cut_off()
         for finding in report.findings:
-            if finding.code == "CQ-AHEAD" and not is_left_over and self.request.wants(Part.QUEUES):
-                self.ahead[QueueId(finding.topic or "", finding.queue_id or 0)] += int(str(finding.data["units"]))
             if finding.file is not None:
                 self.reasons.by_path.setdefault(finding.file, f"{finding.code}: {finding.message}")
 
@@ -583,7 +581,7 @@ class Left(NamedTuple):
 def check_view(store: Store, extract: LogExtract, effort: Effort = _ALONE) -> Left:
     """Return what a check finds in a store, except for notices. ``extract`` may have its log."""
     check = Check(store, effort=effort, extract=extract)
-    found = [finding for finding in check if finding.severity is not Severity.NOTICE]
+    found = worst_first(finding for finding in check if finding.severity is not Severity.NOTICE)
     store.listing.open_files.close()
     store.commit_log.close()
     return Left(found, Counter(check.summary.lost))

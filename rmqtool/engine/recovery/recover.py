@@ -356,7 +356,8 @@ class _Recovery:
             has_queues=has_queues,
         )
         report.min_offset, report.max_offset = log.min_offset, tail.offset
-        report.messages = reading.records - len(reading.damage.bridges)
+        report.bridges = len(reading.damage.bridges)
+        report.messages = reading.records - report.bridges
 
     def _latest_time(self, reading: LogPass) -> int:
         """Return the latest time that a checkpoint may have. A broker's clock may have been set back meanwhile."""
@@ -471,10 +472,9 @@ class _Recovery:
 def _finding_of(damage: Damage, code: str | None = None) -> Finding:
     """Return the finding of a damaged range; ``code`` replaces the range's own.
 
-    A record is only torn at the end of the log, and there the caller gives the code. Elsewhere a torn record has the
-    code CL-MID.
+    A record is only torn at the end of the log, and there the caller gives the code. Damage inside the log has its own.
     """
-    own = {"CL-TORN": "CL-MID"}.get(damage.flaw.code, damage.flaw.code)
+    own = damage.flaw.code
     if damage.segment is None:
         return new_finding(own, damage.flaw.message, Place(None, damage.start, damage.end - damage.start))
     place = Place(damage.segment.path, damage.start - damage.segment.base_offset, damage.end - damage.start)

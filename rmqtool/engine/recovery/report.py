@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rmqtool.errors import OptionalMissing
-from rmqtool.findings import Finding
+from rmqtool.findings import Finding, worst_first
+from rmqtool.store.listing import QueueId
 
 
 class Change(NamedTuple):
@@ -45,6 +47,8 @@ class RecoveryReport:
     min_offset: int = 0
     max_offset: int = 0
     messages: int = 0
+    # Placeholder records, which are over the damage of earlier repairs.
+    bridges: int = 0
     findings: list[Finding] = field(default_factory=list)
     # Those that a recovery cannot repair: it deletes no bytes that may be messages, and cannot bring lost ones back.
     left: list[Finding] = field(default_factory=list)
@@ -70,6 +74,18 @@ class RecoveryReport:
         change = self.changes.get(path or "")
         return change is not None and change.action == "delete"
 
+    def cut_off(self) -> Counter[QueueId]:
+        """Return how many messages of each queue were lost with the end of the log: their entries were removed.
+
+        Messages that an earlier recovery cut off were not lost by this damage.
+        """
+        cut: Counter[QueueId] = Counter()
+        if not any(finding.code == "CL-STALE" for finding in self.findings):
+            for finding in self.findings:
+                if finding.code == "CQ-AHEAD":
+                    cut[QueueId(finding.topic or "", finding.queue_id or 0)] += int(str(finding.data["units"]))
+        return cut
+
     def note(self, path: str, action: str) -> None:
         """Record that a file was written. The first action on a file tells most, so only a deletion replaces it.
 
@@ -90,7 +106,7 @@ class RecoveryReport:
             "maxPhyOffset": self.max_offset,
             "messages": self.messages,
             "files": [change._asdict() for _, change in sorted(self.changes.items())],
-            "findings": [finding.as_json() for finding in self.findings],
-            "left": [finding.as_json() for finding in self.left],
+            "findings": [finding.as_json() for finding in worst_first(self.findings)],
+            "left": [finding.as_json() for finding in worst_first(self.left)],
             "notRestored": [misfit.as_json() for misfit in self.misfits],
         }
