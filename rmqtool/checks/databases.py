@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Findings of one column family, and of one queue, that are reported.
 _NAMED = 100
 # The log has all content of the queue rows, so a repair writes them again.
-_APPLY = "rmqtool repair {store} --apply"
+_PLAN = "rmqtool repair {store}"
 _QUEUE_VALUE = layouts.ROCKSDB_QUEUE_VALUE
 _CHECKPOINT_VALUE = layouts.LONG
 # 5.4's rows about itself: plain names with one number each.
@@ -137,7 +137,7 @@ def _queue_finding(code: str, text: str, queue: Queue, queue_offset: int) -> Fin
 
 
 def _odd_row(text: str, key: bytes) -> Finding:
-    return replace(new_finding("RX-ROW", text, Place(paths.CONSUME_QUEUE), key=key.hex()), fix=_APPLY)
+    return replace(new_finding("RX-ROW", text, Place(paths.CONSUME_QUEUE), key=key.hex()), fix=_PLAN)
 
 
 def _begin_of_queue(case: Case, rows: _Rows, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:

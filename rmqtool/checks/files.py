@@ -138,7 +138,7 @@ def _check_stated(case: Case, kind: FileKind, segments: Sequence[Segment], size:
     by_settings = f"--conf {name}={stated}"
     fix = f"set {name}={size} in broker.conf, or leave out {by_settings}"
     if kind is FileKind.CONSUME_QUEUE:
-        fix = f"rmqtool repair {store} {by_settings} --apply"
+        fix = f"rmqtool repair {store} {by_settings}"
     place = Place(case.shown(of_size[0]) if kind is FileKind.COMMIT_LOG else of_size[0].path, 0, size)
     files = counted(len(of_size), "file has", "files have")
     text = f"{files} {size} bytes, and {name} is {stated}"

@@ -387,7 +387,7 @@ def _queues_alone(listing: StoreListing) -> Refused | None:
 
 
 def _needs_recovery(reason: str, file: str) -> Refused:
-    return Refused(reason, file=file, hint="rmqtool recover STORE --apply")
+    return Refused(reason, file=file, hint="rmqtool repair STORE")
 
 
 def _check_log_directories(directories: Sequence[LogDirectory], version: Version) -> None:

@@ -63,11 +63,9 @@ _ERROR, _WARNING, _NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 
 _STAYS = "none; the time cannot be restored (rmqtool recover {store} shows what a start would do)"
 _PUT_BACK = "restore the file from a backup, then run check again"
-# The plan, where it depends on the store which permission a repair needs.
+# A fix begins with the plan, as "Next" does: only the plan tells what a repair would change, and which permission it
+# needs.
 _PLAN = "rmqtool repair {store}"
-_APPLY = "rmqtool repair {store} --apply"
-_MEND = "rmqtool repair {store} --apply --allow primary"
-_CONFIG = "rmqtool repair {store} config offsets --apply --allow state"
 _TIMERS = "rmqtool repair {store} timers"
 SALVAGE = "rmqtool copy {store} {store}.new --salvage"
 _LOST = "none; the original value cannot be restored (rmqtool cat shows the message as it is now)"
@@ -89,7 +87,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A segment of the commit log has a name that is not the offset of its first byte, or overlaps another segment.",
         "a broker reads the segment as another part of the log, or refuses to start",
-        _MEND,
+        _PLAN,
         (
             "{} length not matched message store config value, please check it manually",
             "load exception (NumberFormatException)",
@@ -104,7 +102,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A segment of the commit log has a different size from the others, or from the settings.",
         _SIZE_REFUSED,
-        _MEND,
+        _PLAN,
         (
             "{} length not matched message store config value, please check it manually",
             "{} size is 0, auto delete. is_ok: {}  (5.x, an empty last file)",
@@ -129,7 +127,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "The bytes at a record boundary do not start with a record magic.",
         _CUT,
-        _MEND,
+        _PLAN,
         ("found a illegal magic code 0x{}",),
         _CUTS,
     ),
@@ -138,7 +136,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "The lengths inside a record do not add up to its size, or the size is impossible.",
         _CUT,
-        _MEND,
+        _PLAN,
         (
             "[BUG]read total count not equals msg total size. totalSize={}, readTotalCount={}, bodyLen={}, "
             "topicLen={}, propertiesLength={}",
@@ -151,7 +149,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A checksum does not match the bytes of the record: that of the body, or that of the whole record.",
         _CUT,
-        _MEND,
+        _PLAN,
         ("CRC check failed. bodyCRC={}, currentCRC={}  (the two values are printed swapped)",),
         _CUTS,
     ),
@@ -160,7 +158,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A record names a physical offset other than its own: a misdirected or repeated write.",
         "brokers serve this record here; the record that belongs here is lost",
-        _MEND,
+        _PLAN,
         (),
         ("all: does not compare the two; builds queue entries and index entries from the offset in the record",),
     ),
@@ -169,7 +167,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "The last record of the log is torn. Normal after a crash.",
         "the next start cuts it off",
-        _MEND,
+        _PLAN,
         ("found a illegal magic code 0x{}", "found a half message at {}, it will be truncated.  (5.x)"),
         ("all: cuts the log here",),
     ),
@@ -178,7 +176,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A range of the log holds no records, and valid records follow it.",
         _CUT,
-        _MEND,
+        _PLAN,
         ("found a illegal magic code 0x0",),
         _CUTS,
     ),
@@ -255,7 +253,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "Messages of the log have no queue entry.",
         "consumers do not receive these messages",
-        _APPLY,
+        _PLAN,
         (),
         (
             "4.9: adds entries only after the last message that any queue has an entry for; the others stay missing",
@@ -267,7 +265,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "Queue entries point past the end of the log.",
         "their messages are not in the log; the next start removes the entries",
-        _APPLY,
+        _PLAN,
         ("maxPhyOffsetOfConsumeQueue({}) >= processOffset({}), truncate dirty logic files",),
         (
             "all: removes such entries from the last file of each queue",
@@ -288,7 +286,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A queue entry points to no record, or to one of another queue, or has a wrong size or tags code.",
         "consumers get the wrong message or none, or tags are filtered wrongly",
-        _APPLY,
+        _PLAN,
         ("selectMappedBuffer request pos invalid, request pos: {}, size: {}, fileFromOffset: {}",),
         ("all: looks only at the last three files, and only for entries that are empty or past the end of the log",),
     ),
@@ -297,7 +295,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A segment of a queue has a wrong size, or one is missing between two others.",
         _SIZE_REFUSED,
-        _APPLY,
+        _PLAN,
         ("{} length not matched message store config value, please check it manually",),
         (
             "4.9: refuses to start",
@@ -310,7 +308,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "No message of the log and no configuration belongs to this queue.",
         "brokers serve its entries as messages of that queue",
-        _APPLY,
+        _PLAN,
         (),
         ("all: serves it", "5.x: removes queues of deleted topics after a while"),
     ),
@@ -319,7 +317,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "A queue entry points to no valid entry of the queue's extension file, or the extension file is damaged.",
         "SQL filters on this queue work without their precomputed bits, and slower",
-        _APPLY,
+        _PLAN,
         ("[BUG] can't find consume queue extend file content!addr={}, offsetPy={}, sizePy={}, topic={}, group={}",),
         ("all: evaluates the filter on the properties of the message",),
     ),
@@ -328,7 +326,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "An index file has an impossible header or size, or one that contradicts its entries.",
         "messages are not found by key",
-        _APPLY,
+        _PLAN,
         ("load file {} error",),
         (
             "all: trusts it",
@@ -340,7 +338,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "A link in a chain of an index file does not point to the next older entry of its slot.",
         "messages are not found by key",
-        _APPLY,
+        _PLAN,
         (),
         ("all: follows the chain as it is; a loop ends only at the limit of the search",),
     ),
@@ -349,7 +347,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "An index entry points to no record, or to one that does not have its key or time.",
         "key lookups miss messages, or return wrong ones",
-        _APPLY,
+        _PLAN,
         (),
         ("all: follows the entries as they are; clients drop messages that do not have the key",),
     ),
@@ -358,7 +356,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "Messages with keys are in no index file.",
         "these messages are not found by key",
-        _APPLY,
+        _PLAN,
         (),
         ("all: does not add them at a start; after a crash it indexes only the part of the log it reads",),
     ),
@@ -367,7 +365,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "Index entries point past the end of the log.",
         "key lookups fail, and later return wrong messages",
-        _APPLY,
+        _PLAN,
         (),
         (
             "all: keeps them",
@@ -379,7 +377,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "The checkpoint is missing, has a wrong size, or has impossible contents.",
         "after a crash a broker reads the whole log (5.4: ten files) and deletes the whole index",
-        _APPLY,
+        _PLAN,
         (),
         ("all: replaces a missing or short file with zeros, and starts",),
     ),
@@ -388,7 +386,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "The checkpoint says that more is on disk than the store holds.",
         "after a crash a broker begins its scan too late: messages stay missing from queues and index",
-        _APPLY,
+        _PLAN,
         (),
         ("all: trusts it, and never corrects it",),
     ),
@@ -481,7 +479,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A configuration file does not parse.",
         "a broker loads the copy .bak; if that does not parse either, it does not start",
-        _CONFIG,
+        _PLAN,
         ("load {} failed, and try to load backup file",),
         (
             "all: loads .bak; takes a missing or empty .bak as an empty table; refuses to start if it does not parse",
@@ -494,7 +492,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "Only the copy .bak of a configuration file is valid, and it may be older.",
         "a broker before 5.4 overwrites the good copy with the bad file at its next save",
-        _CONFIG,
+        _PLAN,
         ("load {} failed, and try to load backup file",),
         (
             "4.9, 5.3: loads .bak, then overwrites it with the bad main file at the next save",

@@ -33,7 +33,7 @@ _TEMPORARY = re.compile(r"\S*/rmqtool-rocksdb-[^/\s]+/")
 
 
 _Opened = TypeVar("_Opened")
-_ROOM = "rmqtool opens a temporary copy of the database: free some space there, or set TMPDIR"
+_ROOM = "the database is opened as a temporary copy: free some space there, or set TMPDIR"
 
 
 class Listed(Protocol):
@@ -148,7 +148,7 @@ def _unreadable(store: Listed, directory: str, error: Exception) -> RowsUnread:
 def _way_out(store: Listed, directory: str) -> str:
     """Return a command that works without the database, because the log has the messages of all queues."""
     if directory == paths.CONSUME_QUEUE:
-        return f"rmqtool repair {quote(store.root)} --apply"
+        return f"rmqtool repair {quote(store.root)}"
     return f"rmqtool copy {quote(store.root)} {quote(store.root)}.new --salvage"
 
 

@@ -75,7 +75,7 @@ def test_what_was_made_by_a_wrong_guess_is_found_and_made_anew(without_queues, c
     assert sizes(root, "consumequeue") == {DEFAULT}
     status, found = findings(root, capsysbinary, *stated)
     assert (status, [(one["code"], one["data"]["size"]) for one in found]) == (Exit.NO, [("CQ-SIZE", 2000)])
-    assert found[0]["fix"] == f"rmqtool repair {root} --conf {QUEUE_SIZE}=2000 --apply"
+    assert found[0]["fix"] == f"rmqtool repair {root} --conf {QUEUE_SIZE}=2000"
     status, shown = run(capsysbinary, "repair", root, *stated, "--apply")
     assert (status, shown["left"], sizes(root, "consumequeue")) == (Exit.DONE, [], {2000})
     assert findings(root, capsysbinary, *stated) == (Exit.DONE, [])

@@ -133,7 +133,7 @@ def test_a_store_with_more_damage_is_refused(writable_store: Callable[[str], Pat
     first.write_bytes(data)
     found = run(str(root), *FREE)
     assert found.returncode == 5
-    assert f"rmqtool recover {root} --apply" in found.stderr
+    assert f"rmqtool repair {root}\n" in found.stderr
     assert first.read_bytes() == data
 
 

@@ -63,6 +63,13 @@ def test_a_code_that_needs_action_says_why_and_what_to_type(entry):
     assert (notice.consequence, notice.fix) == (None, None)
 
 
+def test_no_fix_writes_before_its_plan_was_shown():
+    """A fix leads the same way as "Next": the plan first, which tells what would be changed."""
+    fixes = {entry.fix for entry in iter_codes() if entry.fix and entry.fix.startswith("rmqtool ")}
+    assert "rmqtool repair {store}" in fixes
+    assert [fix for fix in fixes if "--apply" in fix or "--allow" in fix] == []
+
+
 def test_a_broker_is_told_apart_by_version_and_by_its_last_stop():
     entry = find_code("CL-CRC")
     assert entry is not None

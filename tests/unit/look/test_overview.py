@@ -120,7 +120,7 @@ def test_a_file_that_is_too_short_is_no_gap_beside(writable_store):
     os.truncate(root / "commitlog" / "00000000000000065536", 65535)
     findings = _overview(root).as_json()["findings"]
     assert [(one["code"], one["file"], one["fix"]) for one in findings] == [
-        ("CL-SIZE", "commitlog/00000000000000065536", f"rmqtool repair {root} --apply --allow primary")
+        ("CL-SIZE", "commitlog/00000000000000065536", f"rmqtool repair {root}")
     ]
 
 
