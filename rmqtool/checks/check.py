@@ -277,7 +277,9 @@ class Check:
         entry = find_code(finding.code)
         finding = addressed(finding, self.store.root)
         version, fix = self.store.version.value, finding.fix
-        broker = None if entry is None else broker_text(entry, version, abnormal=self.case.abort)
+        broker = finding.broker
+        if broker is None and entry is not None:
+            broker = broker_text(entry, version, abnormal=self.case.abort)
         if fix is not None:
             if fix.startswith("rmqtool repair"):
                 self._repair_helps = True

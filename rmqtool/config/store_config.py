@@ -45,6 +45,17 @@ class ShownSetting(NamedTuple):
     about: str | None
 
 
+# A setting with which a broker does not start; other values that it does not take are ignored.
+_NO_START = Finding(
+    CODE,
+    Severity.ERROR,
+    "",
+    consequence="a broker does not start",
+    fix="correct the line",
+    broker="ends after it has loaded the store",
+)
+
+
 class _NotAccepted(Exception):
     """A broker would not accept a text as the value of a setting; the argument says what it expects."""
 
@@ -101,8 +112,7 @@ class StoreConfig(Settings):
             except _NotAccepted as wanted:
                 message = f"{name} = {text!r} is not {wanted}"
                 if name == _LEVELS:
-                    why = "a broker does not start"
-                    findings.append(Finding(CODE, Severity.ERROR, message, file=file, consequence=why))
+                    findings.append(replace(_NO_START, message=message, file=file))
                 else:
                     message += f"; a broker ignores the line and keeps {self.value(name)}"
                     findings.append(Finding(CODE, Severity.WARNING, message, file=file))

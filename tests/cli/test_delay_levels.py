@@ -41,6 +41,7 @@ def test_a_check_reports_them(
     lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     [found] = [line for line in lines if line.get("code") == "CF-CONF"]
     assert (found["severity"], found["file"]) == ("error", str(root / "broker.conf"))
+    assert (found["broker"], found["fix"]) == ("ends after it has loaded the store", "correct the line")
 
 
 @pytest.mark.parametrize("version", ["4.9", "5.3", "5.4"])
