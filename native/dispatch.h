@@ -198,10 +198,10 @@ static int64_t group_rows(const int32_t *topic_codes, const int32_t *queue_ids, 
 }
 
 /* The range of the log that the records of some queue entries are in. */
-typedef struct { int64_t low, high, size; } Span;
+typedef struct { int64_t low, high, size; int has_gaps; } Span;
 
 /* Find the range of the log from the first entry's record to the last one's, if all records are in it; ``starts`` gets
- * where each record starts in it, ``span->size`` is the sum of their sizes. */
+ * where each record starts in it, ``span->size`` is the sum of their sizes. Without gaps each begins where the one before it ends. */
 static int span_of(Span *span, const uint8_t *units, size_t count, int64_t *starts) {
     int64_t most = 0;
     *span = (Span){0};
@@ -211,6 +211,7 @@ static int span_of(Span *span, const uint8_t *units, size_t count, int64_t *star
         if (!i) span->low = place;
         if (size <= 0 || place < 0 || place < span->low || place > INT64_MAX - size) return 0;
         starts[i] = place - span->low;
+        if (i && place != span->high) span->has_gaps = 1;
         span->high = place + size, span->size += size;
         if (span->high > most) most = span->high;
     }

@@ -157,7 +157,7 @@ static PyObject *py_span(PyObject *self, PyObject *const *args, Py_ssize_t count
         return finish(&c, NULL);
     Span s;
     int is_one = span_of(&s, units.items, units.count / CONSUME_QUEUE_UNIT_SIZE, starts.items);
-    return finish(&c, is_one ? Py_BuildValue("LLL", (long long)s.low, (long long)s.high, (long long)s.size) : Py_NewRef(Py_None));
+    return finish(&c, is_one ? Py_BuildValue("LLLi", (long long)s.low, (long long)s.high, (long long)s.size, s.has_gaps) : Py_NewRef(Py_None));
 }
 
 static PyObject *py_group(PyObject *self, PyObject *const *args, Py_ssize_t count) {

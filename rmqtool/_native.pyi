@@ -64,7 +64,7 @@ def dispatch_one(
     hashes of its keys, and of its tag (-1 where there is none).
     """
 
-def span(units: Buffer, starts: Buffer, /) -> tuple[int, int, int] | None:
+def span(units: Buffer, starts: Buffer, /) -> tuple[int, int, int, int] | None:
     """Return the range of the log from the first entry's record to the last one's, and the sum of the records' sizes.
 
     ``starts`` gets where each record starts in it. None: a record is outside, or an entry names none.

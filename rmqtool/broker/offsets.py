@@ -151,7 +151,7 @@ class ConsumerOffsets:
             return
         self._table.setdefault(key, {})[queue_id] = offset
         self._commits += 1
-        if is_since(self._version, "5.0.0") and self._commits % VERSION_STEP == 0:
+        if self._commits % VERSION_STEP == 0 and is_since(self._version, "5.0.0"):
             data_version = self._value["dataVersion"]
             data_version["counter"] += 1
             data_version["timestamp"] = self._clock.now()

@@ -16,8 +16,8 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import accumulate, takewhile
-from operator import add
+from itertools import takewhile
+from operator import add, ne
 from typing import Any, NamedTuple, Protocol
 
 from rmqtool import kernel
@@ -65,6 +65,8 @@ class _Together(NamedTuple):
     units: bytes
     starts: array[int]
     first_queue_offset: int
+    # Whether the range has other bytes than these records, or has them in another order.
+    has_gaps: int
 
     def cut(self) -> list[Got]:
         """Return a copy of each record, with its queue offset and its physical offset."""
@@ -79,9 +81,9 @@ class _Together(NamedTuple):
     def joined(self) -> bytes:
         """Return the records back to back: all bytes of the range, if it has nothing else."""
         data, starts = self.data, self.starts
-        sizes = units_unpacker(len(starts))(self.units)[1::3]
-        if array("q", accumulate(sizes[:-1], initial=0)) == starts and starts[-1] + sizes[-1] == len(data):
+        if not self.has_gaps:
             return data
+        sizes = units_unpacker(len(starts))(self.units)[1::3]
         return b"".join([data[start : start + size] for start, size in zip(starts, sizes, strict=True)])
 
 
@@ -433,7 +435,7 @@ def get_together(
     found = find_span(data, starts) if kernel.NATIVE is None else kernel.NATIVE.span(data, starts)
     if found is None:
         return False
-    low, high, size = found
+    low, high, size, has_gaps = found
     end = log.committed_offset
     if size > limits.bytes_at_once or high - low > count * _SPARSE + size or high > end or end - low > limits.in_memory:
         return False
@@ -444,12 +446,14 @@ def get_together(
     if len(span) < high - low:
         return False
     # ``_Together(...)`` without a call of Python code.
-    result.set_together(tuple.__new__(_Together, (span, low, data, starts, begin)), size)
+    result.set_together(tuple.__new__(_Together, (span, low, data, starts, begin, has_gaps)), size)
     return True
 
 
-def find_span(units: bytes, starts: array[int]) -> tuple[int, int, int] | None:
-    """Return where the records of queue entries begin and end in the log, and the sum of their sizes.
+def find_span(units: bytes, starts: array[int]) -> tuple[int, int, int, int] | None:
+    """Return where the records of queue entries begin and end in the log, the sum of their sizes, and 1 for gaps.
+
+    It is 0 if each record begins where the one before it ends.
 
     ``starts`` is filled with the place of each record, counted from that beginning. None if an entry is not sound, or
     if a record begins before the first one or ends after the last one. The kernel's ``span`` does the same.
@@ -460,7 +464,7 @@ def find_span(units: bytes, starts: array[int]) -> tuple[int, int, int] | None:
     if min(sizes) <= 0 or low < 0 or min(offsets) < low or max(map(add, offsets, sizes)) > high or high > LONG_MAX:
         return None
     starts[:] = array("q", [offset - low for offset in offsets])
-    return low, high, sum(sizes)
+    return low, high, sum(sizes), int(any(map(ne, offsets[1:], map(add, offsets, sizes))))
 
 
 def simple_units(

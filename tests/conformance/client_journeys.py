@@ -166,6 +166,9 @@ def _labels(lines: list[Line]) -> dict[str, str]:
 def _plain(line: Line, prefix: str, labels: dict[str, str]) -> Line:
     plain = {name: _value(value, prefix, labels) for name, value in line.items() if name not in _OF_THE_RUN}
     properties = plain.get("properties", {})
+    if "storeSize" in plain:
+        # The Node client leaves the id to the broker, which puts its own address in it: IPv4 or IPv6, by its machine.
+        plain["storeSize"] -= len(line["properties"].get("UNIQ_KEY", ""))
     if line["journey"] in _WHILE_SENDING:
         properties.pop("MAX_OFFSET", None)
     if _HANDLE in properties:

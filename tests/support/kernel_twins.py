@@ -234,7 +234,9 @@ class Comparison:
         """Compare the range of the log that queue entries are in, for entries and for noise."""
         units = [unit.tobytes() for unit in np.frombuffer(data, np.uint8)[: len(data) // 20 * 20].reshape(-1, 20)[:64]]
         sound = [struct.pack(">qiq", number * 300, 90 + number, 0) for number in range(len(units) % 9)]
-        for entries in (b"".join(units), b"".join(sound), b"".join(sound[1:] + sound[:1]), b"".join(sound + units[:1])):
+        joined = [struct.pack(">qiq", 700 + number * 90, 90, 0) for number in range(len(units) % 9)]
+        spans = (units, sound, sound[1:] + sound[:1], sound + units[:1], joined, joined[:2] + joined[3:])
+        for entries in map(b"".join, spans):
             ours, theirs = (array("q", bytes(8 * (len(entries) // 20))) for _ in range(2))
             expected = find_span(entries, theirs) if entries else None
             found = self.kernel.span(entries, ours)

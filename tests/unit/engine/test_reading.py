@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+from array import array
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from rmqtool import kernel
 from rmqtool.config import Version
-from rmqtool.engine import reader
+from rmqtool.engine import get, reader
 from rmqtool.engine.get import GetMessageResult, GetMessageStatus, Got, SqlFilter, TagFilter
 from rmqtool.engine.store import MessageStore
 from rmqtool.filters.sql92 import parse_selector
@@ -271,3 +275,23 @@ def test_the_answer_to_a_client_has_the_records_back_to_back(queues: int) -> Non
             assert got.joined() == b"".join(records)
             assert store.reader.get("T", 0, 0, count).joined() == b"".join(records)
             assert len(records) == count
+
+
+@pytest.mark.parametrize("find", [get.find_span, *([] if kernel.NATIVE is None else [kernel.NATIVE.span])])
+@pytest.mark.parametrize(
+    ("records", "has_gaps"),
+    [
+        ([(100, 50)], 0),
+        ([(100, 50), (150, 60), (210, 40)], 0),
+        ([(100, 50), (150, 60), (211, 40)], 1),
+        ([(100, 50), (150, 60), (209, 41)], 1),
+        ([(100, 50), (200, 50), (150, 50), (250, 50)], 1),
+    ],
+)
+def test_records_that_follow_each_other_have_no_gaps(
+    find: Callable[..., Any], records: list[tuple[int, int]], has_gaps: int
+) -> None:
+    starts = array("q", bytes(8 * len(records)))
+    units = b"".join(struct.pack(">qiq", offset, size, 0) for offset, size in records)
+    assert find(units, starts) == (100, sum(records[-1]), sum(size for _, size in records), has_gaps)
+    assert [*starts] == [offset - 100 for offset, _ in records]
