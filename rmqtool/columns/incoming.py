@@ -99,7 +99,7 @@ class Defaults(NamedTuple):
 
 
 def _plain_lengths(data: Lines) -> Ints | None:
-    """Return the lengths of the lines in bytes, with their ends.
+    """Return the length of each line in bytes, its line break included.
 
     None if one does not begin and end as an object, or may nest deeper than ``_DEEPEST``.
     """

@@ -403,7 +403,8 @@ class Adoption:
 def append_packed(packed: Packed, log: CommitLog) -> Ints:
     """Append the records, segment by segment, with their new physical offsets, which are returned.
 
-    Raises StoreError, with nothing appended, if a record is larger than a segment allows.
+    ``packed`` is changed: its records get those offsets and new checksums. Raises StoreError, with nothing appended, if
+    a record is larger than a segment allows; after NoSpace the records of the segments before stay appended.
     """
     import numpy as np
 

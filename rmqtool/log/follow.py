@@ -289,7 +289,7 @@ class Follower:
         )
 
     def _give(self, rows: Rows, file: LogFile) -> Iterator[Part]:
-        """Yield right records, and continue after them."""
+        """Yield those of some right records that are wanted, and move ``place`` past all of them."""
         self.place = file.base_offset + rows.file_offset + run_end(rows.records)
         self._last_timestamp = int(rows.records.column("store_timestamp")[-1])
         wanted = self.selection.select(rows.records)

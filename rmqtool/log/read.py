@@ -315,9 +315,10 @@ def are_readable(file: SalvagedFile, records: Records, at: int) -> Mask:
 
 
 def seen(walk: SegmentWalk, place: Place) -> Rows | Place:
-    """Return a place of the walk, a message as a row.
+    """Return a place that the walk found; if it is a message, as ``Rows`` of one record.
 
-    The columns did not have that message: it was too large for a window, or a broker completed it meanwhile.
+    The columns did not give that message: it was too large for a window, or it was held back before a break, or a
+    broker completed it meanwhile.
     """
     if not isinstance(place.what, Message):
         return place

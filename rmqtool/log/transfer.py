@@ -388,7 +388,10 @@ class Places:
 
 
 class Moved(NamedTuple):
-    """Records to append: as they were, packed with new values, and the late ones among them."""
+    """Records to append: as they were, and packed with new values.
+
+    ``late`` are in neither: they are appended after all others, with offsets of their own; None without any.
+    """
 
     records: Records
     packed: Packed

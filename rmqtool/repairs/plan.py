@@ -424,7 +424,13 @@ class _Planner:
         progress = self.effort.progress
         progress.start("recovering", sum(segment.size for segment in self.areas.store.commit_log), "bytes")
         try:
-            return recover(self.areas.setup(), progress.advance, self.areas.extract, thorough=True)
+            return recover(
+                self.areas.setup(),
+                progress.advance,
+                self.areas.extract,
+                thorough=True,
+                past_unread="ST-READ" in self.bridged_codes,
+            )
         except NoSpace:
             raise
         except WriteFailed as error:

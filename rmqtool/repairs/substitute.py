@@ -118,7 +118,7 @@ def substitute(
             damage = [Damaged(**one) for one in about["damage"]]
             if about["databases"]:
                 _use_file_settings(areas)
-            recovered = bool(recover(areas.setup()).changes)
+            recovered = bool(recover(areas.setup(), past_unread=True).changes)
         yield Substitute(_with(areas.setup(), use), damage, recovered)
 
 

@@ -39,3 +39,24 @@ def spoil(monkeypatch: pytest.MonkeyPatch, path: Path, *spans: tuple[int, int]) 
     pread, preadv = failing_reads(path, *spans)
     monkeypatch.setattr(os, "pread", pread)
     monkeypatch.setattr(os, "preadv", preadv)
+
+
+def spoil_files(monkeypatch: pytest.MonkeyPatch, paths: Sequence[Path], begin: int = 0) -> None:
+    """Let reading of some files fail in this test, in the first of them from ``begin`` on."""
+    inodes = {path.stat().st_ino: begin if path == paths[0] else 0 for path in paths}
+
+    def judge(descriptor: int, length: int, at: int) -> None:
+        first = inodes.get(os.fstat(descriptor).st_ino)
+        if first is not None and length and at + length > first:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def pread(descriptor: int, length: int, at: int) -> bytes:
+        judge(descriptor, length, at)
+        return _PREAD(descriptor, length, at)
+
+    def preadv(descriptor: int, buffers: Sequence[Any], at: int, *flags: int) -> int:
+        judge(descriptor, sum(memoryview(buffer).nbytes for buffer in buffers), at)
+        return _PREADV(descriptor, buffers, at, *flags)
+
+    monkeypatch.setattr(os, "pread", pread)
+    monkeypatch.setattr(os, "preadv", preadv)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rmqtool.config import Version
@@ -148,19 +149,23 @@ def recover(
     *,
     room: int = 0,
     thorough: bool = False,
+    past_unread: bool = False,
 ) -> RecoveryReport:
     """Recover a store that is not open anywhere, and leave it closed. ``advance`` is called with the bytes of log read.
 
     Segments that ``extract`` has kept are not read again. If a write is necessary and less than ``room`` bytes are
     free, NoSpace is raised and nothing is written. With ``thorough`` everything is repaired that a check reports, also
     what a broker leaves after a clean stop.
+
+    A log whose last bytes the disk cannot read is refused: it may have messages there, and their entries would be
+    removed. With ``past_unread``, for an overlay, its end is taken to be before those bytes.
     """
     directories = log_directories(setup)
     has_log = any(filesystem.exists(path) for filesystem, path in directories)
     if not has_log and not any(list_store(setup.files, ()).of_kind(FileKind.DLEDGER_DATA)):
         raise without_log(setup.files, setup.config)
     with lock_store(setup.files, directories):
-        return _Recovery(setup, directories, advance, extract, room, thorough=thorough).run()
+        return _Recovery(setup, directories, advance, extract, room, thorough=thorough, past_unread=past_unread).run()
 
 
 class _Recovery:
@@ -175,6 +180,7 @@ class _Recovery:
         room: int,
         *,
         thorough: bool,
+        past_unread: bool,
     ) -> None:
         self.setup = setup
         self.files = setup.files
@@ -184,6 +190,7 @@ class _Recovery:
         self.extract = extract
         self.room = room
         self.thorough = thorough
+        self.past_unread = past_unread
         self.report = RecoveryReport(abnormal=setup.files.exists(ABORT))
         self._is_marked = self.report.abnormal
         self._stays_open = False
@@ -328,6 +335,8 @@ class _Recovery:
                 index[0].take(batch)
         tail = reading.tail()
         self._refuse_without_records(reading, queues, database)
+        if not self.past_unread:
+            self._refuse_unread_end(tail)
         report.left += [_finding_of(damage) for damage in reading.damage.spans]
         report.findings += report.left
         if index is not None:
@@ -416,11 +425,27 @@ class _Recovery:
                 hint="check that this is the right commit log: rmqtool check STORE",
             )
 
+    def _refuse_unread_end(self, tail: LogTail) -> None:
+        """Refuse a log that cannot be read after its last message: there may be more of them."""
+        unread = next((damage for damage in tail.torn if damage.flaw.code == "ST-READ"), None)
+        if unread is None or unread.segment is None or unread.segment.path in self._dledger:
+            return
+        root = quote(self.files.shown("").rstrip("/"))
+        raise Refused(
+            f"the log cannot be read from offset {unread.start} on, so it is not known where it ends: "
+            "entries of messages there would be removed",
+            file=self.files.shown(unread.segment.path),
+            hint="copy the disk and recover the copy; "
+            f"the messages that can be read: rmqtool copy --salvage {root} DIR",
+        )
+
     def _cut(self, log: SegmentQueue, tail: LogTail, is_known: bool) -> bool:
         """Clear a torn record at the end, and remove the segments after it; return whether a record was cut.
 
         After a clean stop and without ``thorough`` it is cut only if the fields of a record are all there, or if it
-        ``is_known``: a queue entry points to it. Unreadable bytes are never cut.
+        ``is_known``: a queue entry points to it. Segments that begin after the end are removed in any case. With older
+        records after the end (``tail.stale``) no file changes; the result still says whether a record was to be cut.
+        Bytes that cannot be read are not zeroed.
         """
         if tail.stale is not None:
             self.report.left.append(_finding_of(tail.stale))
