@@ -138,13 +138,18 @@ class Upkeep:
                 self.flush_checkpoint()
 
     def flush_checkpoint(self) -> None:
-        """Write the checkpoint, unless a write has failed. A failure here poisons the store; the old times are safe."""
+        """Write the checkpoint, unless a write has failed. A failure here poisons the store, but no full disk does.
+
+        The old times are safe: a start after a crash only reads more than it must. The next flush tries again.
+        """
         engine = self._engine
         with self._lock:
             if self._health.failure is None:
                 engine.checkpoint.advance(index=engine.dispatcher.index.durable_timestamp)
                 try:
                     engine.checkpoint.flush()
+                except NoSpace:
+                    return
                 except WriteFailed as error:
                     self._health.poison(error)
 

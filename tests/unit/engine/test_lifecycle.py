@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.config import Version
+from rmqtool.engine.flush import Checkpoint
 from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.message import PutStatus
 from rmqtool.engine.store import MessageStore
@@ -180,6 +181,32 @@ def test_a_put_without_room_for_its_segment_leaves_the_store_as_it_was(version: 
             large = a_message(body=b"x" * (SEGMENT - 160))
             assert store.put(large).status is PutStatus.CREATE_MAPPED_FILE_FAILED
     assert {path: read_bytes(setup.files, path) for path in paths_below(setup.files)} == before
+
+
+@every_version
+def test_a_disk_that_has_no_room_for_the_checkpoint_stops_no_put(version: Version) -> None:
+    """The old times stay, which is safe: a start then reads more than it must. With room the next ones are written."""
+    store = small_store(version)
+    store.put(a_message())
+    store.dispatch_now()
+    flush, is_full = Checkpoint.flush, True
+
+    def no_room(checkpoint: Checkpoint) -> None:
+        if is_full:
+            raise NoSpace("there is no space for checkpoint", file="checkpoint")
+        flush(checkpoint)
+
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr(Checkpoint, "flush", no_room)
+        clock_of(store).advance(61_000)
+        store.tick()
+        assert store.put(a_message()).is_ok
+        is_full = False
+        clock_of(store).advance(61_000)
+        store.tick()
+    assert read_bytes(store.setup.files, "checkpoint") != bytes(4096)
+    store.close()
+    assert "abort" not in names(store.setup.files)
 
 
 @every_version
