@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.live_cluster import QUEUES, TOPIC
+from tests.conformance.own_network import run_alone
 
 pytestmark = pytest.mark.conformance
 
@@ -19,21 +17,8 @@ pytestmark = pytest.mark.conformance
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.4.0"])
 def test_a_life_with_a_real_broker(version: str, real_classes: Callable[[str], None], tmp_path: Path) -> None:
     real_classes(version)
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        pytest.skip("a network of its own needs unshare and ip")
     out = tmp_path / "seen.json"
-    command = [
-        "unshare",
-        "-Urn",
-        sys.executable,
-        "-m",
-        "tests.conformance.live_cluster",
-        version,
-        tmp_path / "run",
-        out,
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    run_alone("tests.conformance.live_cluster", version, tmp_path / "run", out, timeout=400)
     seen = json.loads(out.read_text())
     bounds = {
         number: [one["minOffset"], one["maxOffset"]] for number, one in seen["info"]["topics"][TOPIC]["queues"].items()

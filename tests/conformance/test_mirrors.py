@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.conformance.own_network import run_alone
 
 pytestmark = pytest.mark.conformance
 
@@ -21,13 +20,8 @@ LARGE, MEMORY = 10 << 30, 100 << 10
 
 def mirrored(version: str, directory: Path, timeout: int = 400, **plan: int) -> dict[str, Any]:
     """Mirror a real broker as planned, and return what was seen; what must always hold is asserted."""
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        pytest.skip("a network of its own needs unshare and ip")
     out = directory / "seen.json"
-    words = [version, directory / "run", out, json.dumps(plan)]
-    run = ["unshare", "-Urn", sys.executable, "-m", "tests.conformance.live_mirror", *words]
-    ran = subprocess.run(run, capture_output=True, text=True, timeout=timeout, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    run_alone("tests.conformance.live_mirror", version, directory / "run", out, json.dumps(plan), timeout=timeout)
     seen: dict[str, Any] = json.loads(out.read_text())
     assert (seen["status"], seen["once"]) == (0, 0), seen["errors"]
     assert seen["files"]

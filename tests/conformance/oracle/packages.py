@@ -173,7 +173,9 @@ def start_java(
         "user.timezone": "UTC",
         "rocketmq.client.logUseSlf4j": "true",
     }
-    command = [*within, "java", "-Xmx768m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_OPENED]
+    # It ends with the test, also where a time limit ends that.
+    ends = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    command = [*ends, *within, "java", "-Xmx768m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_OPENED]
     command += [f"-D{prefix}{setting}" for setting in configured for prefix in ("", "rmq.")]
     command += [f"-D{name}={value}" for name, value in properties.items()]
     command += ["-cp", f"{home}/classes:{home}/lib/*", program, *map(str, arguments)]
