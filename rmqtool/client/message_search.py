@@ -59,9 +59,21 @@ async def find_messages(cluster: Cluster, question: Question, wanted: Wanted) ->
         if kind in kinds:
             found = await kinds[kind](cluster, question, wanted)
             found.kind = kind
+        if found.kind is not QuestionKind.TIME:
+            found.messages = _narrowed(found.messages, wanted)
         if found.messages or found.offsets:
             break
     return found
+
+
+def _narrowed(messages: Iterable[Message], wanted: Wanted) -> list[Message]:
+    """Return the messages of the wanted topics, queue and store times; the newest ones where there is a limit."""
+    kept = [
+        one
+        for one in messages
+        if wanted.allows_queue(one.topic, one.queue_id) and wanted.allows_time(one.store_timestamp)
+    ]
+    return kept if wanted.limit is None else kept[max(len(kept) - wanted.limit, 0) :]
 
 
 def _records(body: bytes) -> Iterable[Message]:
@@ -135,8 +147,9 @@ async def _by_index(cluster: Cluster, question: Question, wanted: Wanted, *, is_
 
     messages = [message for part in await for_each(places, ask) for message in part]
     messages.sort(key=lambda message: (message.store_timestamp, message.physical_offset))
-    kept = messages if wanted.limit is None else messages[max(len(messages) - wanted.limit, 0) :]
-    return Found(QuestionKind.KEY, kept, {"topics": len({topic for topic, _ in places}), "brokers": sorted(masters)})
+    return Found(
+        QuestionKind.KEY, messages, {"topics": len({topic for topic, _ in places}), "brokers": sorted(masters)}
+    )
 
 
 def _has_key(message: Message, key: str, *, is_unique: bool) -> bool:

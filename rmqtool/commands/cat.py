@@ -64,10 +64,10 @@ def cat(
     _check(group, which, show)
     how: Any = {**asdict(which), "offset": offset, "unread_by": group}
     asked = {**scope.asked(), **period.asked(show.tz), **filters.asked()}
-    path = choose_store([store] if store is not None else []).store
+    place = broker.place(choose_store([store] if store is not None else []).store)
     with show.output() as output:
         _shape(how, output, which)
-        with reading(broker.place(path), how, work.asked(output), **asked) as found:
+        with reading(place, how, work.asked(output, place), **asked) as found:
             _show(output, found, which)
     return found.status
 

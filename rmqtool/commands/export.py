@@ -88,7 +88,7 @@ def export(
         keep_private(stores or [])
         if plan:
             return _list_splits(output, places, how, asked)
-        return _show(output, write(places, to, how, work.asked(output), **asked), named)
+        return _show(output, write(places, to, how, work.asked(output, *places), **asked), named)
 
 
 def _list_columns(output: Output, how: Any) -> Exit:

@@ -423,8 +423,12 @@ class Work:
         """Return the number of threads to use."""
         return self.jobs or min(len(os.sched_getaffinity(0)), _MOST_THREADS)
 
-    def asked(self, output: Output) -> Working:
-        """Return the number of threads, and the progress bar."""
+    def asked(self, output: Output, *places: object) -> Working:
+        """Return the number of threads, and the progress bar. One thread reads a live cluster: there -j is refused."""
+        from rmqtool.api.store import is_remote
+
+        if any(map(is_remote, places)):
+            refuse_idle("a live cluster", {"-j": self.jobs}, "leave it out: one thread asks all brokers at a time")
         return {"jobs": self.threads(), "progress": self.bar(output)}
 
     def bar(self, output: Output) -> Progress:

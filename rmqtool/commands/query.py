@@ -55,7 +55,7 @@ def query(
     how: How = {"kind": kind, "boundary": boundary, "history": history, "group": group, "limit": limit, "zone": show.tz}
     with show.output() as output:
         store = None if path is None else broker.place(path)
-        with find(store, what, how, work.asked(output), **which) as found:
+        with find(store, what, how, work.asked(output, store), **which) as found:
             _show(output, found)
     return found.status
 
