@@ -167,6 +167,25 @@ async def topics_json(cluster: Cluster, name: str | None = None) -> list[Topic]:
     return [_topic_row(topic, brokers) for topic, brokers in found.items() if name in (None, topic)]
 
 
+async def show_topic(cluster: Cluster, name: str) -> list[Topic]:
+    """Return a topic with the bounds of its queues, and the place of each group that has consumed it."""
+    from rmqtool.api.topic import no_topic
+    from rmqtool.client import admin
+
+    found = await admin.find_topics(cluster)
+    if name not in found:
+        raise no_topic(name, found)
+    name_of = Names(len(await cluster.masters()))
+    bounds = await admin.read_bounds(cluster, [(broker, name) for broker in found[name]])
+    ordered = sorted(bounds.items())
+    queues = {name_of(queue): {"minOffset": one.min_offset, "maxOffset": one.max_offset} for queue, one in ordered}
+    groups: Json = {}
+    for group, places in (await admin.read_groups(cluster, bounds, only_bounded=True)).items():
+        own = _places({queue: place for queue, place in places.items() if queue.topic == name}, name_of)
+        groups |= {group: own[name]} if own else {}
+    return [cast("Topic", {**_topic_row(name, found[name]), "queues": queues, "groups": groups})]
+
+
 def _topic_row(name: str, brokers: Mapping[str, TopicConfig]) -> Topic:
     from rmqtool.broker.topics import spell_perm
 

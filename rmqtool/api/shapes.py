@@ -593,15 +593,20 @@ class TickSummary(TypedDict):
 
 
 class Topic(TypedDict):
-    """A row of `topic list`, and the result of `topic create`, `alter` and `delete`."""
+    """A row of `topic list`, and the result of `topic show`, `create`, `alter` and `delete`."""
 
     topic: str
     readQueueNums: int | None
     writeQueueNums: int | None
-    perm: str
-    order: bool
+    perm: str | None
+    order: bool | None
     attributes: dict[str, str]
     deleted: NotRequired[bool]
+    # Of a cluster: the brokers that have it.
+    brokers: NotRequired[list[str]]
+    # Of `topic show`: the bounds of each queue, and the place of each group in them.
+    queues: NotRequired[dict[str, QueueBounds]]
+    groups: NotRequired[dict[str, dict[str, UnreadPlace]]]
 
 
 # The members of a message, in their order.

@@ -1,4 +1,4 @@
-"""``topic``: list, create, alter and delete topics."""
+"""``topic``: list, show, create, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rmqtool.api.cluster import opened_cluster
 from rmqtool.api.shared import place_of
 from rmqtool.api.store import Place, is_remote, opened
 from rmqtool.api.wanted import require_known
-from rmqtool.errors import UsageError
+from rmqtool.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Topic
@@ -22,6 +22,7 @@ class Action(StrEnum):
     """An action on topics."""
 
     LIST = "list"
+    SHOW = "show"
     CREATE = "create"
     ALTER = "alter"
     DELETE = "delete"
@@ -44,7 +45,10 @@ def topics(store: Place) -> list[Topic]:
 
 
 def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings]) -> list[Topic]:
-    """List the topics of a store; create, alter or delete one."""
+    """List the topics of a store; show, create, alter or delete one.
+
+    Shown, a topic has the bounds of its queues, and the place of each group that has consumed it.
+    """
     from rmqtool.broker.topics import TopicConfigs
     from rmqtool.engine.clock import SystemClock
     from rmqtool.engine.retention import remove_queues
@@ -54,7 +58,7 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
     from rmqtool.store.listing import lock_store
 
     wanted, found = parse_action(action), parse_settings(settings)
-    if found and wanted in (Action.LIST, Action.DELETE):
+    if found and wanted not in (Action.CREATE, Action.ALTER):
         raise UsageError(f"{wanted} takes no settings", hint="create and alter do")
     place = place_of(store, "topic")
     if is_remote(place):
@@ -63,6 +67,8 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
     with opened(store) as listed:
         if wanted is Action.LIST:
             return [_row(one, config) for one, config in sorted(_known(listed).items())]
+        if wanted is Action.SHOW:
+            return [_shown(listed, name)]
         root, version = listed.root, listed.version
     with PosixWritableFileSystem(root) as files, lock_store(files):
         configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
@@ -78,6 +84,37 @@ def _plain(rows: list[Topic], *, is_served: bool) -> list[Topic]:
     if not is_served:
         return rows
     return [cast("Topic", {name: value for name, value in row.items() if name != "brokers"}) for row in rows]
+
+
+def _shown(store: Store, name: str) -> Topic:
+    """Return a topic with its queues and groups. Raises NotFound."""
+    from rmqtool.look.overview import read_overview
+
+    overview = read_overview(store)
+    if overview.missing is not None:
+        raise overview.missing
+    configs = _known(store)
+    if name not in configs and name not in overview.topics:
+        raise no_topic(name, [*configs, *overview.topics])
+    there = overview.topics.get(name)
+    queues = {} if there is None else there.as_json()["queues"]
+    groups = {
+        group: {str(queue): place.as_json() for queue, place in places[name].items()}
+        for group, places in overview.groups.items()
+        if name in places
+    }
+    row = _row(name, configs[name]) if name in configs else {**_row(name, {}), "perm": None, "order": None}
+    return cast("Topic", {**row, "queues": queues, "groups": groups})
+
+
+def no_topic(name: str, known: Iterable[str]) -> NotFound:
+    """Return the error for a topic that does not exist."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, sorted(set(known)), n=1)
+    return NotFound(
+        f"there is no topic {name}", hint=f"did you mean {near[0]}?" if near else "rmqtool topic STORE list"
+    )
 
 
 def _known(store: Store) -> dict[str, dict[str, Any]]:
@@ -97,7 +134,7 @@ def _known(store: Store) -> dict[str, dict[str, Any]]:
 def parse_action(text: str) -> Action:
     """Return the action that a word names."""
     if text not in list(Action):
-        raise UsageError(f"unknown action {text!r}", hint="list, create, alter or delete")
+        raise UsageError(f"unknown action {text!r}", hint="list, show, create, alter or delete")
     return Action(text)
 
 

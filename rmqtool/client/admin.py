@@ -148,9 +148,13 @@ async def read_bounds(cluster: Cluster, places: Iterable[tuple[str, str]]) -> di
 
 
 async def read_groups(
-    cluster: Cluster, bounds: Mapping[MessageQueue, TopicOffset], *, with_times: bool = True
+    cluster: Cluster,
+    bounds: Mapping[MessageQueue, TopicOffset],
+    *,
+    with_times: bool = True,
+    only_bounded: bool = False,
 ) -> dict[str, dict[MessageQueue, GroupPlace]]:
-    """Return where each group is that has an offset at a broker, or settings."""
+    """Return where each group is that has an offset at a broker, in all queues or in those with ``bounds``."""
     masters = await cluster.masters()
 
     async def read(address: str) -> dict[str, dict[int, int]]:
@@ -165,6 +169,8 @@ async def read_groups(
             places = found.setdefault(group, {})
             for queue_id, committed in sorted(offsets.items()):
                 queue = MessageQueue(topic, broker, queue_id)
+                if only_bounded and queue not in bounds:
+                    continue
                 places[queue] = GroupPlace(committed, bounds[queue].max_offset if queue in bounds else None)
     if with_times:
         await _add_times(cluster, found)

@@ -53,6 +53,16 @@ class TopicOverview:
     queues: dict[int, QueueBounds] = field(default_factory=dict)
     configured: int | None = None
 
+    def as_json(self) -> dict[str, object]:
+        """Return the topic as the contract has it."""
+        queues = {}
+        for queue, bounds in self.queues.items():
+            shown = {"minOffset": bounds.min_offset, "maxOffset": bounds.max_offset}
+            if bounds.first_available is not None:
+                shown["firstAvailable"] = bounds.first_available
+            queues[str(queue)] = shown
+        return {"kind": self.kind.value, "queues": queues}
+
 
 class GroupQueue(NamedTuple):
     """The committed offset of a group in a queue, its lag, and when the first unread message was stored."""
@@ -142,7 +152,7 @@ class Overview:
             "lock": self.lock,
             "abort": self.abort,
             "commitLog": log,
-            "topics": {name: _topic_json(topic) for name, topic in self.topics.items()},
+            "topics": {name: topic.as_json() for name, topic in self.topics.items()},
             "index": [
                 {
                     "file": index.file,
@@ -163,16 +173,6 @@ class Overview:
             "findings": [finding.as_json() for finding in self.findings],
             **({} if self.disk is None else {"disk": self.disk.as_json()}),
         }
-
-
-def _topic_json(topic: TopicOverview) -> dict[str, object]:
-    queues = {}
-    for queue, bounds in topic.queues.items():
-        shown = {"minOffset": bounds.min_offset, "maxOffset": bounds.max_offset}
-        if bounds.first_available is not None:
-            shown["firstAvailable"] = bounds.first_available
-        queues[str(queue)] = shown
-    return {"kind": topic.kind.value, "queues": queues}
 
 
 def _checkpoint_json(checkpoint: StoreCheckpoint | None) -> dict[str, int] | None:

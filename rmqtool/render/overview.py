@@ -1,9 +1,8 @@
-"""The screens of ``info``, and the list of ``topic``."""
+"""The screens of ``info``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from shlex import quote
 from typing import Any
 
@@ -246,34 +245,3 @@ def _most(messages: Mapping[str, int]) -> str:
     named = [f"{text.neutral(group)}\u00a0{text.count(messages[group])}" for group in ordered[:_NAMED]]
     rest = [f"and {text.count(len(ordered) - _NAMED)} more"] if len(ordered) > _NAMED else []
     return ", ".join(named + rest)
-
-
-# Up to this width names and numbers of a list are aligned.
-_WIDEST = 32
-
-
-def topic_screen(rows: Iterable[Any]) -> Callable[[Any], tuple[str]]:
-    """Return the function that shows a row of the list."""
-    return partial(_topic_screen, _topic_widths(list(rows)))
-
-
-def _topic_widths(rows: list[Any]) -> tuple[int, ...]:
-    """Return the greatest widths of name, number of queues and permission; a rare longer name is not aligned."""
-    cells = [(row["topic"], _topic_queues(row), row["perm"]) for row in rows if "deleted" not in row]
-    return tuple(min(max(map(len, column)), _WIDEST) for column in zip(*cells, strict=True))
-
-
-def _topic_queues(row: Any) -> str:
-    count = row["writeQueueNums"]
-    read = f", {row['readQueueNums']} to read" if row["readQueueNums"] != count else ""
-    return f"{count} queue{'s' * (count != 1)}{read}"
-
-
-def _topic_screen(widths: tuple[int, ...], row: Any) -> tuple[str]:
-    if "deleted" in row:
-        return (
-            text.neutral(f"{row['topic']}  deleted, with its queues; its messages stay in the log until they expire"),
-        )
-    attributes = "  ".join(f"{key}={value}" for key, value in row["attributes"].items())
-    cells = zip((row["topic"], _topic_queues(row), row["perm"]), widths, strict=True)
-    return (text.neutral("  ".join([*(cell.ljust(width) for cell, width in cells), attributes]).rstrip()),)

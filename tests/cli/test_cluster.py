@@ -125,6 +125,14 @@ def test_the_topic_that_a_4_9_broker_does_not_list_is_named(root: Path, run: Run
         assert run("cat", f"rocketmq://{peer.address}", "-t", "T_fifo", "--jsonl")[2] == ""
 
 
+def test_a_topic_is_shown_as_its_files_show_it(root: Path, address: str, run: Run) -> None:
+    status, out, _ = run("topic", address, "show", "T_popfifo", "--json")
+    shown, expected = json.loads(out), json.loads(run("topic", root, "show", "T_popfifo", "--json")[1])
+    assert (status, shown["brokers"]) == (0, ["broker-a"])
+    assert shown["queues"]["0"] == expected["queues"]["0"]
+    assert run("topic", address, "show", "Nope")[0] == 1
+
+
 def test_a_topic_that_does_not_exist_is_said(address: str, run: Run) -> None:
     status, out, err = run("cat", address, "-t", "Nope")
     assert (status, out) == (1, "")

@@ -63,3 +63,31 @@ def test_what_makes_no_sense_is_said(writable_store, capsysbinary):
     assert run(capsysbinary, root, "list", "A")[0] == Exit.USAGE
     assert run(capsysbinary, root, "create", "A", "--attribute", "x")[0] == Exit.USAGE
     assert run(capsysbinary, root, "alter", "Nowhere", "--perm", "r")[0] == Exit.NO
+
+
+def test_a_topic_is_shown_with_its_queues_and_groups(store, capsysbinary):
+    root = store("53-broker")
+    status, out, _ = run(capsysbinary, root, "show", "T_popfifo", "--json")
+    shown = json.loads(out)
+    entries = [entry for entry in truth("53-broker")["messages"] if entry["topic"] == "T_popfifo"]
+    assert (status, shown["topic"], shown["perm"]) == (Exit.DONE, "T_popfifo", "rw")
+    assert shown["attributes"] == {"message.type": "FIFO"} or shown["attributes"] == {}
+    assert shown["queues"]["0"] == {"minOffset": 0, "maxOffset": max(entry["queueOffset"] for entry in entries) + 1}
+    offsets = truth("53-broker")["configFiles"]["consumerOffset.json"]["offsetTable"]["T_popfifo@G_popfifo"]
+    committed = {queue: place["committed"] for queue, place in shown["groups"]["G_popfifo"].items()}
+    assert committed == {str(queue): offset for queue, offset in offsets.items()}
+    status, out, _ = run(capsysbinary, root, "show", "T_popfifo")
+    assert status == Exit.DONE
+    assert out.splitlines()[0] == "T_popfifo"
+    assert "G_popfifo" in out
+    status, out, _ = run(capsysbinary, root, "show", "T_popfifo", "--csv")
+    assert out.splitlines()[0] == "queueId,minOffset,maxOffset,messages"
+
+
+def test_a_topic_that_is_not_there_has_a_near_one(store, capsysbinary):
+    root = store("53-broker")
+    status, out, err = run(capsysbinary, root, "show", "T_popfif")
+    assert (status, out) == (Exit.NO, "")
+    assert "did you mean T_popfifo?" in err
+    assert run(capsysbinary, root, "show")[0] == Exit.USAGE
+    assert run(capsysbinary, root, "show", "T_popfifo", "--perm", "r")[0] == Exit.USAGE

@@ -163,6 +163,7 @@ BASES: Mapping[str, Sequence[Base]] = {
     "init": [Base("init {p}/new")],
     "topic": [
         Base("topic {s} list"),
+        Base("topic {s} show T_normal"),
         Base("topic {s} create New"),
         Base("topic {s} alter T_normal --queues 6"),
         Base("topic {s} delete T_normal --yes"),
