@@ -128,19 +128,30 @@ def consuming(
     parse_span(timeout)
     if timeout != _TIMEOUT and program is None:
         raise UsageError("--timeout is for the program of --exec", hint="add --exec CMD")
+    if program is None and how.get("programs") is not None and not _shares_work(store, how):
+        raise UsageError(
+            "-j has no effect on messages taken one by one", hint="it is for --exec, and for --jsonl from files"
+        )
     with stopping() if how.get("obeys") else nullcontext(Stop()) as stop:
         opened = _popping if how.get("pop") else _consuming
         with opened(store, group, how, work or {}, which, stop) as found, closing(cast("Any", found.events)):
             yield found
 
 
+def _shares_work(store: Place, how: How) -> bool:
+    """Return whether threads make lines of messages: of files, and of many at a time."""
+    return how.get("form") is Form.LINES and not how.get("pop") and not is_remote(store)
+
+
 @contextmanager
 def _popping(store: Place, group: str, how: How, _work: Working, which: Topics, stop: Stop) -> Iterator[Consuming]:
-    from rmqtool.api.pop import popping
-    from rmqtool.api.remote_group import refuse_files_only
+    from rmqtool.api.pop import popping, popping_at
 
-    if is_remote(place_of(store, "consume")):
-        refuse_files_only(_asked(group, how, which), pops=True)
+    place = place_of(store, "consume")
+    if is_remote(place):
+        with popping_at(place, _asked(group, how, which), how, stop) as found:
+            yield found
+        return
     with popping(store_of(store), group, how, which, stop) as found:
         yield found
 
@@ -169,7 +180,7 @@ def _opened(store: Place, asked: Asked, how: How, *, follows: bool) -> Iterator[
         return
     from rmqtool.api.remote_group import join_group, refuse_files_only
 
-    refuse_files_only(asked, pops=False)
+    refuse_files_only(asked)
     where = str(store) if isinstance(store, Cluster) else store_of(store).path
     with join_group(place, where, asked, follows=follows) as joined:
         yield joined

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
-from rmqtool.api.consumer_settings import ConsumerSettings, Kept, asked_of, strategy_of
-from rmqtool.api.other_names import no_attribute
+from rmqtool.api.consumer_settings import INVISIBLE, ConsumerSettings, Kept, asked_of, strategy_of
+from rmqtool.api.other_names import GivenMessages, explained, given, no_attribute
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.client.cluster import Cluster as Connections
     from rmqtool.client.face import Face
     from rmqtool.client.member import Member, Membership
+    from rmqtool.client.popped_messages import PopMember
     from rmqtool.client.producer import Producer as Sends
     from rmqtool.client.producer import SendResult
 
@@ -35,8 +36,10 @@ _LOG: Final = logging.getLogger("rmqtool.consumer")
 _LOOK: Final = 0.2
 _BATCH: Final = 32
 _CONCURRENCY: Final = 20
+_POLL: Final = "poll(timeout=1.0), or poll(100, timeout=1.0)"
 
 
+@explained
 class AsyncConsumer:
     """A member of a consumer group: ``async for`` over it, ``poll`` it, or ``run`` a function for each message.
 
@@ -60,7 +63,7 @@ class AsyncConsumer:
         self._strategy = strategy_of(settings.get("strategy", "average"))
         self._own_offsets: Kept | None = None
         self._connections: Connections | None = None
-        self._member: Member | None = None
+        self._member: Member | PopMember | None = None
         # For replies.
         self._sends: Sends | None = None
         # Messages that are out, by the identity of the object that was given.
@@ -87,7 +90,11 @@ class AsyncConsumer:
             return
         self._connections = connections = self._open()
         try:
-            membership, _ = await membership_of(connections, self._asked, follows=True)
+            membership, retries = await membership_of(connections, self._asked, follows=True)
+            if self._settings.get("pop"):
+                popping = self._member = self._popping(connections, membership, retries)
+                await popping.join()
+                return
             if self._asked.broadcasting:
                 self._own_offsets = Kept(self._settings.get("offsets"), self._asked)
             self._member = member = Member(connections, self._adjusted(membership))
@@ -95,6 +102,15 @@ class AsyncConsumer:
         except BaseException:
             await self.close()
             raise
+
+    def _popping(self, connections: Connections, membership: Membership, retries: int) -> PopMember:
+        from rmqtool.api.remote_group import pops_of
+        from rmqtool.client.popped_messages import PopMember
+
+        settings = self._settings
+        topics, wanted = pops_of(membership, round(settings.get("invisible", INVISIBLE) * 1000))
+        room = settings.get("prefetch", _BATCH)
+        return PopMember(connections, topics, wanted, retries=retries, room=room)
 
     def _adjusted(self, membership: Membership) -> Membership:
         how = replace(membership.how, send_back=self._was_sent_back)
@@ -110,7 +126,7 @@ class AsyncConsumer:
         return self._joined.was_sent_back(delivered)
 
     @property
-    def _joined(self) -> Member:
+    def _joined(self) -> Member | PopMember:
         if self._member is None:
             raise UsageError("this consumer has not joined its group", hint="async with consumer, or await start()")
         return self._member
@@ -134,6 +150,10 @@ class AsyncConsumer:
             """Say what the name of another client is called here."""
             raise no_attribute("Consumer", name)
 
+        def __iter__(self) -> Iterator[Message]:
+            """Refuse to be iterated by code without a loop."""
+            raise UsageError("this consumer is for code with asyncio", hint="async for message in consumer")
+
     # Messages.
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -151,6 +171,8 @@ class AsyncConsumer:
 
         from rmqtool.formats.message_json import message_json
 
+        if not isinstance(max_messages, int):
+            raise UsageError(f"poll takes the number of messages first, not {max_messages}", hint=_POLL)
         await self.start()
         await self._finish_all()
         loop = asyncio.get_running_loop()
@@ -158,11 +180,11 @@ class AsyncConsumer:
         while not (taken := self._joined.take(max_messages)):
             left = None if until is None else until - loop.time()
             if self._is_stopped or (left is not None and left <= 0):
-                return []
+                return GivenMessages()
             await self._wait(_LOOK if left is None else min(_LOOK, left))
-        found = []
+        found = GivenMessages()
         for delivered in taken:
-            message = cast("Message", message_json(delivered.message).fields)
+            message = given(message_json(delivered.message).fields)
             self._out[id(message)] = delivered, message
             found.append(message)
         return found
@@ -237,7 +259,7 @@ class AsyncConsumer:
     async def _handle(self, call: Callable[[Message], Awaitable[object]], delivered: Delivered) -> None:
         from rmqtool.formats.message_json import message_json
 
-        message = cast("Message", message_json(delivered.message).fields)
+        message = given(message_json(delivered.message).fields)
         try:
             is_ok = await call(message) is not False
         except Exception:
@@ -284,6 +306,7 @@ def _caller(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Message]
     return call
 
 
+@explained
 class Consumer:
     """``AsyncConsumer`` for code without asyncio: iterate over it, ``poll`` it, or ``run`` a function."""
 
@@ -319,6 +342,12 @@ class Consumer:
         def __getattr__(self, name: str) -> object:
             """Say what the name of another client is called here."""
             raise no_attribute("Consumer", name)
+
+        def __aiter__(self) -> AsyncIterator[Message]:
+            """Refuse to be iterated by code on a loop."""
+            raise UsageError(
+                "this consumer is for code without asyncio", hint="rmqtool.connect_async(...).consumer(...)"
+            )
 
     def reply(self, message: Message, body: bytes | str, **more: Any) -> SendResult:
         """Reply to a message that ``request`` of a producer sent: its client gets ``body``, if it still waits."""

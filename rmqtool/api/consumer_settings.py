@@ -31,6 +31,10 @@ class ConsumerSettings(TypedDict, total=False):
     With ``broadcast`` each consumer gets all messages, and one that fails is not delivered again. How far it came is in
     the file ``offsets``, as clients in Java write it. No two consumers may use one file; default:
     ~/.rocketmq_offsets/127.0.0.1@DEFAULT/GROUP/offsets.json.
+
+    With ``pop`` (brokers of 5.x) each message is hidden from others for ``invisible`` seconds (60), and comes again
+    unless it is consumed by then. No queue has an owner, so a slow consumer delays nobody. ``start`` is "first" or
+    "last".
     """
 
     tags: str | None
@@ -42,6 +46,13 @@ class ConsumerSettings(TypedDict, total=False):
     timeout: float | None
     broadcast: bool
     offsets: str | os.PathLike[str] | None
+    pop: bool
+    invisible: float
+
+
+# What a consumer that pops leaves to the brokers.
+_NOT_POPPED = ("orderly", "strategy", "broadcast", "offsets")
+INVISIBLE = 60.0
 
 
 def asked_of(topics: str | list[str], group: str, settings: Mapping[str, Any]) -> Asked:
@@ -59,6 +70,7 @@ def asked_of(topics: str | list[str], group: str, settings: Mapping[str, Any]) -
         raise UsageError("a broadcasting consumer takes every queue itself", hint="leave out orderly and strategy")
     if settings.get("offsets") is not None and not settings.get("broadcast"):
         raise UsageError("offsets is the file of a broadcasting consumer", hint="broadcast=True, or leave it out")
+    _check_pop(settings, start)
     wanted = wanted_of({"topics": topics, "tags": settings.get("tags"), "where": settings.get("where")})
     return Asked(
         group=named_group(group),
@@ -69,6 +81,21 @@ def asked_of(topics: str | list[str], group: str, settings: Mapping[str, Any]) -
         broadcasting=settings.get("broadcast", False),
         keeps=True,
     )
+
+
+def _check_pop(settings: Mapping[str, Any], start: object) -> None:
+    if not settings.get("pop"):
+        if settings.get("invisible") is not None:
+            raise UsageError("invisible is for a consumer that pops", hint="pop=True, or leave it out")
+        return
+    for name in _NOT_POPPED:
+        if settings.get(name):
+            raise UsageError(f"a consumer that pops takes no {name}", hint="leave it out: no queue has an owner")
+    if _STARTS.get(str(start), start) not in (None, "first", "last"):
+        raise UsageError(f"a consumer that pops cannot begin at {start}", hint='start="first" or start="last"')
+    invisible = settings.get("invisible", INVISIBLE)
+    if isinstance(invisible, bool) or not isinstance(invisible, int | float) or invisible <= 0:
+        raise UsageError(f"invisible is a time in seconds, not {invisible!r}", hint="invisible=60")
 
 
 def strategy_of(given: str | Strategy) -> Strategy:

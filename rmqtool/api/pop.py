@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqtool.api.wanted import Json, wanted_of
 from rmqtool.errors import Exit, Interrupted, NotFound, Refused, UsageError
@@ -15,7 +15,8 @@ from rmqtool.times import parse_span
 
 if TYPE_CHECKING:
     from rmqtool.api.consume import Consuming, Event, How, Topics
-    from rmqtool.api.store import Store
+    from rmqtool.api.store import Place, Store
+    from rmqtool.broker.consumer.group import Asked
     from rmqtool.broker.consumer.programs import Programs
     from rmqtool.broker.consumer.windows import Delivered
     from rmqtool.broker.services.pop import Popped
@@ -27,17 +28,30 @@ if TYPE_CHECKING:
 # Seconds between two looks at a store that is followed, and how many messages one pop takes.
 _PAUSE, _AT_ONCE = 0.2, 32
 _STDERR = 2
+_INVISIBLE = "60s"
+
+
+class Popping(Protocol):
+    """What is popped from, and where the results go."""
+
+    def iter_once(self, most: int) -> Iterator[tuple[str, list[Popped]]]:
+        """Yield up to ``most`` messages that are there now, by topic."""
+
+    def settle(self, topic: str, one: Popped, *, is_ok: bool) -> None:
+        """Take the result of a message."""
+
+    def save(self) -> None:
+        """Make it durable."""
 
 
 @contextmanager
 def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> Iterator[Consuming]:
     """Open the store under its lock, and pop messages for a group; consumed messages are acked."""
-    from rmqtool.api.consume import Consuming
     from rmqtool.broker.groups import register_group
     from rmqtool.broker.services.tick import serving
 
     _refuse_others(how)
-    invisible, timeout = parse_span(how.get("invisible") or "60s"), parse_span(how.get("timeout", "15m"))
+    invisible = parse_span(how.get("invisible") or _INVISIBLE)
     wanted = wanted_of(which)
     with store.use() as listed:
         root, config = listed.root, listed.config
@@ -45,10 +59,25 @@ def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> It
         queues = _queues(services, wanted)
         setup = services.store.setup
         register_group(setup.config.root_dir, setup.config, group)
-        found = Consuming(iter(()))
-        run = _Run(found, services, group, queues, wanted, how, stop, invisible, timeout)
-        found.events = run.iter_events()
-        yield found
+        yield _run(_InFiles(services, group, queues, _filter(wanted), invisible), group, how, stop)
+
+
+@contextmanager
+def popping_at(place: Place, asked: Asked, how: How, stop: Stop) -> Iterator[Consuming]:
+    """Pop messages for a group at live brokers; consumed messages are acked."""
+    from rmqtool.api.remote_group import remote_pops
+
+    _refuse_others(how)
+    with remote_pops(place, asked, parse_span(how.get("invisible") or _INVISIBLE)) as pops:
+        yield _run(pops, asked.group, how, stop)
+
+
+def _run(pops: Popping, group: str, how: How, stop: Stop) -> Consuming:
+    from rmqtool.api.consume import Consuming
+
+    found = Consuming(iter(()))
+    found.events = _Run(found, pops, group, how, stop, parse_span(how.get("timeout", "15m"))).iter_events()
+    return found
 
 
 def _refuse_others(how: How) -> None:
@@ -94,17 +123,52 @@ def _filter(wanted: Wanted) -> MessageFilter | None:
 
 
 @dataclass
+class _InFiles:
+    """The pops of a group in the files of a store."""
+
+    services: Services
+    group: str
+    queues: dict[str, list[int]]
+    wanted: MessageFilter | None
+    invisible: int
+
+    def iter_once(self, most: int) -> Iterator[tuple[str, list[Popped]]]:
+        """Yield what is there of each topic, after what is due was delivered."""
+        self.services.tick()
+        self.services.store.dispatch_now()
+        for topic, numbers in self.queues.items():
+            if most <= 0:
+                return
+            popped = self.services.pops.pop(self.group, topic, numbers, most, self.invisible, self.wanted)
+            if popped:
+                most -= len(popped)
+                yield topic, popped
+
+    def settle(self, topic: str, one: Popped, *, is_ok: bool) -> None:
+        """Ack a consumed message. One that failed too often becomes a dead letter and is acked; others come back."""
+        services = self.services
+        if not is_ok:
+            if one.record.reconsume_times < services.retry.most_retries(self.group):
+                return
+            ticket = services.retry.send_back(self.group, one.record, -1)
+            if ticket is None or not ticket.is_ok:
+                return
+        services.pops.ack(self.group, topic, one.receipt)
+
+    def save(self) -> None:
+        """Write the offsets."""
+        self.services.save()
+
+
+@dataclass
 class _Run:
     """One run of a group that pops."""
 
     found: Consuming
-    services: Services
+    pops: Popping
     group: str
-    queues: dict[str, list[int]]
-    wanted: Wanted
     how: How
     stop: Stop
-    invisible: int
     timeout: int
 
     def iter_events(self) -> Iterator[Event]:
@@ -120,8 +184,8 @@ class _Run:
             for one, is_ok in zip(popped, ended, strict=True):
                 consumed += is_ok
                 failed += not is_ok
-                _settle(self.services, self.group, topic, one, is_ok)
-        self.services.save()
+                self.pops.settle(topic, one, is_ok=is_ok)
+        self.pops.save()
         if self.how.get("exec") is not None:
             yield f"{consumed} messages consumed" + (f", {failed} failed" if failed else "")
         self.found.status = Exit.NO if failed else Exit.DONE
@@ -131,20 +195,14 @@ class _Run:
             )
 
     def _iter_popped(self) -> Iterator[tuple[str, list[Popped]]]:
-        """Yield the popped messages topic by topic until there are no more; due messages are delivered in between."""
-        services, left, follows = self.services, self.how.get("limit"), self.how.get("follow", False)
-        wanted = _filter(self.wanted)
+        """Yield the popped messages topic by topic until there are no more."""
+        left, follows = self.how.get("limit"), self.how.get("follow", False)
         while not self.stop.is_asked and left != 0:
-            services.tick()
-            services.store.dispatch_now()
             found = False
-            for topic, numbers in self.queues.items():
-                most = _AT_ONCE if left is None else min(left, _AT_ONCE)
-                popped = services.pops.pop(self.group, topic, numbers, most, self.invisible, wanted) if most else []
-                if popped:
-                    found = True
-                    left = None if left is None else left - len(popped)
-                    yield topic, popped
+            for topic, popped in self.pops.iter_once(_AT_ONCE if left is None else min(left, _AT_ONCE)):
+                found = True
+                left = None if left is None else left - len(popped)
+                yield topic, popped
             if not found and not follows:
                 return
             if not found:
@@ -201,14 +259,3 @@ def _row(one: Popped, more: Json) -> Json:
 
     fields, _ = message_json(one.record)
     return {**fields, "popReceipt": encode_pop_receipt(one.receipt), **more}
-
-
-def _settle(services: Services, group: str, topic: str, one: Popped, is_ok: bool) -> None:
-    """Ack a consumed message. One that failed too often becomes a dead letter and is acked; others come back."""
-    if not is_ok:
-        if one.record.reconsume_times < services.retry.most_retries(group):
-            return
-        ticket = services.retry.send_back(group, one.record, -1)
-        if ticket is None or not ticket.is_ok:
-            return
-    services.pops.ack(group, topic, one.receipt)

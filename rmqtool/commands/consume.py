@@ -39,7 +39,9 @@ class Way:
     orderly: Annotated[bool, typer.Option("--orderly", help="Consume each queue strictly in order.")] = False
     pop: Annotated[
         bool,
-        typer.Option("--pop", help="Pop messages: hidden for --invisible, redelivered unless acked; takes the lock."),
+        typer.Option(
+            "--pop", help="Pop messages: hidden for --invisible, redelivered unless acked; of files takes the lock."
+        ),
     ] = False
     invisible: Annotated[
         str | None,
