@@ -101,12 +101,13 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name not in _PLACES:
-        more = ""
         if name[:1].isupper():  # else it is a module that is about to be imported
             from rmqtool.api.other_names import said_of
 
-            more = said_of("rmqtool", name)
-        raise AttributeError(f"module 'rmqtool' has no attribute {name!r}{more}")
+            if more := said_of("rmqtool", name):
+                # `from rmqtool import` replaces the text of an AttributeError.
+                raise ImportError(f"rmqtool has no {name}{more}")
+        raise AttributeError(f"module 'rmqtool' has no attribute {name!r}")
     return getattr(import_module(_PLACES[name]), name)
 
 

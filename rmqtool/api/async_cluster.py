@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from rmqtool.api.cluster import CONNECTING, Connecting, Opening
-from rmqtool.api.other_names import no_attribute
+from rmqtool.api.other_names import explained, explained_call, given, no_attribute
 from rmqtool.api.outgoing import Called, Check, Reply, answer_checks, answer_request, ask, message_of, state_of
 from rmqtool.api.wanted import WHERE, Where, Which, require_known, wanted_of
 from rmqtool.errors import UsageError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqtool.client.producer import SendResult
 
 
+@explained
 class AsyncCluster(Opening):
     """A live cluster. ``async with connect_async(...)`` opens and closes it; ``await connect_async(...)`` opens it."""
 
@@ -66,7 +67,14 @@ class AsyncCluster(Opening):
 
         def __getattr__(self, name: str) -> object:
             """Say what the name of another client is called here."""
-            raise no_attribute("Cluster", name)
+            raise no_attribute("AsyncCluster", name)
+
+        def __enter__(self) -> Self:
+            """Refuse to be the client of code without a loop."""
+            raise UsageError("connect_async is for code with asyncio", hint="with rmqtool.connect(...) as cluster")
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing was entered."""
 
     # Questions.
 
@@ -83,13 +91,15 @@ class AsyncCluster(Opening):
         return await topics_json(self.connections)
 
     async def topic(self, action: str, name: str = "", **settings: Unpack[TopicSettings]) -> list[Topic]:
-        """List, create, alter or delete topics, as ``rmqtool.topic`` does in a store."""
-        from rmqtool.api.remote import change_topic, topics_json
+        """List, show, create, alter or delete topics, as ``rmqtool.topic`` does in a store."""
+        from rmqtool.api.remote import change_topic, show_topic, topics_json
         from rmqtool.api.topic import parse_action, parse_settings
 
         wanted, found = parse_action(action), parse_settings(settings)
         if wanted == "list":
             return await topics_json(self.connections)
+        if wanted == "show":
+            return await show_topic(self.connections, name)
         return await change_topic(self.connections, wanted, name, found)
 
     async def groups(self) -> dict[str, Group]:
@@ -137,7 +147,7 @@ class AsyncCluster(Opening):
                     if left == 0:
                         return
                     left = None if left is None else left - 1
-                    yield cast("Message", row.fields)
+                    yield given(row.fields)
 
     # Messages.
 
@@ -146,6 +156,22 @@ class AsyncCluster(Opening):
         from rmqtool.api.consumer import AsyncConsumer
 
         return AsyncConsumer(self.open_connections, topics, group, **settings)
+
+    async def consume(
+        self, topics: str | list[str], group: str, *, limit: int | None = None, **settings: Unpack[ConsumerSettings]
+    ) -> AsyncIterator[Message]:
+        """Yield messages as a member of a group; each is consumed when the next one is asked for.
+
+        It ends after ``limit`` messages, and after ``timeout`` seconds without one; without them it goes on.
+        """
+        left = limit
+        async with self.consumer(topics, group, **settings) as consumer:
+            while left != 0:
+                try:
+                    yield await anext(consumer)
+                except StopAsyncIteration:
+                    return
+                left = None if left is None else left - 1
 
     def producer(self, *, check: Check | None = None, **settings: Any) -> AsyncProducer:
         """Return a producer. Settings: group, timeout, retries, retry_unknown, latency_aware, compress_over.
@@ -160,6 +186,7 @@ class AsyncCluster(Opening):
         return await self.producer().send(topic, body, **message)
 
 
+@explained
 class AsyncProducer:
     """Sends messages to a cluster. ``async with`` waits at its end for those that are under way."""
 
@@ -181,7 +208,7 @@ class AsyncProducer:
 
         def __getattr__(self, name: str) -> object:
             """Say what the name of another client is called here."""
-            raise no_attribute("Producer", name)
+            raise no_attribute("AsyncProducer", name)
 
     async def start(self) -> None:
         """Tell the brokers about a producer of transactions; of other producers they need not know."""
@@ -233,6 +260,7 @@ class AsyncProducer:
         await self.sends.flush()
 
 
+@explained_call
 def connect_async(address: str, **how: Unpack[Connecting]) -> AsyncCluster:
     """Return a client of a live cluster for code on a loop; the keywords are those of ``connect``.
 

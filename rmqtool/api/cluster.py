@@ -1,7 +1,7 @@
 """A live cluster, for programs: ``connect`` gives a client with the verbs of a store, and a producer.
 
-The client works on an asyncio loop in a thread of its own, so it can be used from anywhere. ``async with connect(...)``
-gives the same client for code that runs on a loop: its methods are awaited there.
+The client works on an asyncio loop in a thread of its own, so it can be used from anywhere. ``connect_async`` gives the
+same client for code that runs on a loop: its methods are awaited there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 
-from rmqtool.api.other_names import no_attribute
+from rmqtool.api.other_names import explained, explained_call, given, no_attribute, sending
 from rmqtool.api.outgoing import Called, Check, Reply, answer_checks, answer_request, ask, message_of, state_of
 from rmqtool.api.wanted import Where, Which, require_known
 from rmqtool.errors import UsageError
@@ -96,6 +96,7 @@ class Opening:
         return Connections(self.address, manners)
 
 
+@explained
 class Cluster(Opening):
     """A live cluster. ``connect`` makes it, a context manager closes it."""
 
@@ -122,6 +123,12 @@ class Cluster(Opening):
         def __getattr__(self, name: str) -> object:
             """Say what the name of another client is called here."""
             raise no_attribute("Cluster", name)
+
+        async def __aenter__(self) -> Self:
+            """Refuse to be the client of code on a loop."""
+            raise UsageError("connect is for code without asyncio", hint="async with rmqtool.connect_async(...)")
+
+        __aexit__ = __aenter__
 
     # Its client.
 
@@ -178,13 +185,15 @@ class Cluster(Opening):
         return self.run(topics_json(self.connections))
 
     def topic(self, action: str, name: str = "", **settings: Unpack[TopicSettings]) -> list[Topic]:
-        """List, create, alter or delete topics, as ``rmqtool.topic`` does in a store."""
-        from rmqtool.api.remote import change_topic, topics_json
+        """List, show, create, alter or delete topics, as ``rmqtool.topic`` does in a store."""
+        from rmqtool.api.remote import change_topic, show_topic, topics_json
         from rmqtool.api.topic import parse_action, parse_settings
 
         wanted, found = parse_action(action), parse_settings(settings)
         if wanted == "list":
             return self.run(topics_json(self.connections))
+        if wanted == "show":
+            return self.run(show_topic(self.connections, name))
         return self.run(change_topic(self.connections, wanted, name, found))
 
     def groups(self) -> dict[str, Group]:
@@ -211,7 +220,7 @@ class Cluster(Opening):
         """Yield messages as ``cat --jsonl`` prints them: all that are there now."""
         from rmqtool.api.cat import scan
 
-        return cast("Iterator[Message]", scan(self, order=order, limit=limit, **which))
+        return map(given, cast("Iterator[dict[str, Any]]", scan(self, order=order, limit=limit, **which)))
 
     def batches(self, *, columns: Sequence[str] | None = None, **which: Unpack[Which]) -> pyarrow.RecordBatchReader:
         """Return messages as a stream of Arrow batches, with the columns of ``export``."""
@@ -269,6 +278,7 @@ class Cluster(Opening):
             return producer.send(topic, body, **message)
 
 
+@explained
 class Producer:
     """Sends messages to a cluster. A context manager waits for those that are under way."""
 
@@ -308,7 +318,7 @@ class Producer:
 
     def send_async(self, topic: str, body: bytes | str, **message: Any) -> Future[SendResult]:
         """Send a message; the future has where it is stored."""
-        return self._cluster.face.begin(self.sends.send(message_of(topic, body, **message)))
+        return sending(self._cluster.face.begin(self.sends.send(message_of(topic, body, **message))))
 
     def send_oneway(self, topic: str, body: bytes | str, **message: Any) -> None:
         """Send a message and wait for nothing: whether it is stored remains unknown."""
@@ -350,6 +360,7 @@ class Producer:
         self._cluster.run(self.sends.flush())
 
 
+@explained_call
 def connect(address: str, **how: Unpack[Connecting]) -> Cluster:
     """Connect to a live cluster, ``rocketmq://HOST:PORT[,HOST:PORT...][/BROKER]``.
 

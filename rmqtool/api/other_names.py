@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from rmqtool.api.wanted import meant
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rmqtool.api.shapes import Message
+    from rmqtool.client.producer import SendResult
+
+Kind = TypeVar("Kind")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _CONNECT: Final = 'rmqtool.connect("rocketmq://127.0.0.1:9876")'
 _SENDS: Final = "send(topic, body) waits, send_async(topic, body) returns a future"
@@ -69,15 +82,137 @@ _OTHERS: Final[Mapping[str, Mapping[str, str]]] = {
         "unsubscribe": "close()",
         "shutdown": "close()",
     },
+    "AsyncCluster": {
+        "send": "await produce(topic, body), or producer() for many",
+        "subscribe": "consume(topics, group=...) or consumer(topics, group=...)",
+        "batches": "rmqtool.connect(...).batches(...), in a thread",
+        "export": "rmqtool.connect(...).export(...), in a thread",
+    },
+    "AsyncProducer": {
+        "send_async": "send_soon(topic, body)",
+        "stop": "await flush(), or an async with statement",
+        "close": "await flush(), or an async with statement",
+    },
+    "Sending": {
+        "get": "result(timeout=10)",
+        "add_callback": "add_done_callback(function), which gets the future",
+        "add_errback": "add_done_callback(function), which gets the future",
+        "succeeded": "done() and exception()",
+        "failed": "exception()",
+        "is_done": "done()",
+    },
+    "list of messages": {
+        "items": "for message in messages: poll returns a list, of all queues",
+        "values": "for message in messages: poll returns a list, of all queues",
+        "value": 'for message in messages: message["body"]',
+        "error": "for message in messages: errors are raised",
+    },
+    "message": {
+        "value": 'message["body"]',
+        "payload": 'message["body"]',
+        "key": 'message["keys"], and message["properties"] has the sharding key',
+        "partition": 'message["queueId"]',
+        "offset": 'message["queueOffset"]',
+        "headers": 'message["properties"]',
+        "timestamp": 'message["bornTimestamp"] or message["storeTimestamp"], in ms',
+        "msg_id": 'message["uniqKey"]',
+        "message_id": 'message["uniqKey"]',
+        "error": "nothing: errors are raised",
+        "ack": "commit() of the consumer: a message is consumed when the next one is asked for",
+    },
 }
+# What an asynchronous object has no name for is looked up with the other one, too.
+_LIKE: Final = {"AsyncCluster": "Cluster", "AsyncProducer": "Producer"}
 
 
 def said_of(kind: str, name: str) -> str:
     """Return the end of an error about a name that an object does not have: nothing for one that is not known."""
-    here = _OTHERS[kind].get(name)
+    here = _OTHERS[kind].get(name) or _OTHERS.get(_LIKE.get(kind, kind), {}).get(name)
     return "" if here is None else f"; here: {here}"
 
 
 def no_attribute(kind: str, name: str) -> AttributeError:
     """Return the error for an attribute that a client's object does not have."""
-    return AttributeError(f"a {kind} has no attribute {name!r}{said_of(kind, name)}")
+    article = "an" if kind.startswith("A") else "a"
+    return AttributeError(f"{article} {kind} has no attribute {name!r}{said_of(kind, name)}")
+
+
+class GivenMessage(dict[str, Any]):
+    """A message as a consumer gives it: a dictionary that knows what users of other clients look for."""
+
+    def __getattr__(self, name: str) -> object:
+        """Say where a part of the message is."""
+        if name in self and name not in _OTHERS["message"]:
+            raise AttributeError(f'a message is a dictionary: message["{name}"]')
+        raise no_attribute("message", name)
+
+
+def given(fields: dict[str, Any]) -> Message:
+    """Return a message for a program."""
+    return cast("Message", GivenMessage(fields))
+
+
+class GivenMessages(list["Message"]):
+    """What ``poll`` returns."""
+
+    def __getattr__(self, name: str) -> object:
+        """Say that it is a list."""
+        raise no_attribute("list of messages", name)
+
+
+def sending(future: Future[SendResult]) -> Future[SendResult]:
+    """Return the future of a send, as one that knows the names of other clients' futures."""
+    # asyncio makes the future: only its class is ours.
+    future.__class__ = _sending_class()
+    return future
+
+
+@cache
+def _sending_class() -> type[Future[SendResult]]:
+    from concurrent.futures import Future
+
+    class Sending(Future["SendResult"]):
+        """The future of a send."""
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the name of another client is called here."""
+            raise no_attribute("Sending", name)
+
+    return Sending
+
+
+def explained(kind: type[Kind]) -> type[Kind]:
+    """Make the methods of a class say how they are called where a call has other arguments."""
+    for name, method in list(vars(kind).items()):
+        if isinstance(method, FunctionType) and not name.startswith("_"):
+            setattr(kind, name, explained_call(method))
+    return kind
+
+
+def explained_call(function: Function) -> Function:
+    """Return a function that says how it is called where a call has other arguments."""
+
+    @wraps(function)
+    def call(*words: Any, **named: Any) -> Any:
+        try:
+            return function(*words, **named)
+        except TypeError:
+            _refuse_call(function, words, named)
+            raise
+
+    return cast("Function", call)
+
+
+def _refuse_call(function: Callable[..., Any], words: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Raise TypeError if the arguments are not those of a function; what it raises itself is left alone."""
+    import inspect
+
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*words, **named)
+    except TypeError as error:
+        shown = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
+        known = [one.name for one in shown if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+        near = [more for name in named if name not in known and "did you" in (more := meant(name, known))]
+        called = f"{function.__name__}{signature.replace(parameters=shown, return_annotation=signature.empty)}"
+        raise TypeError(f"{function.__name__}() {error}{''.join(near[:1])}; it is called as {called}") from None

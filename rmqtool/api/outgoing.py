@@ -43,7 +43,7 @@ def message_of(
     from rmqtool.broker.producer.lines import message_of as message_from
     from rmqtool.formats.property_names import TIMER_DELAY_MS
 
-    require_known("send", rest, ("queue", "sharding_key", "delay_level", "delay", "deliver_at", "flag", "properties"))
+    require_known("send", rest, _PARTS)
     delay = rest.get("delay")
     more = {} if delay is None else {TIMER_DELAY_MS: str(round(float(delay) * 1000))}
     data = body.encode() if isinstance(body, str) else body
@@ -63,6 +63,9 @@ def message_of(
             "flag": rest.get("flag"),
         }
     )
+
+
+_PARTS = ("queue", "sharding_key", "delay_level", "delay", "deliver_at", "flag", "tags", "keys", "properties")
 
 
 def _plain(topic: str, body: bytes | str, tags: object, keys: object) -> NewMessage | None:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import randrange
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqtool.broker.producer.client import (
     MAX_MESSAGE_SIZE,
@@ -80,6 +80,17 @@ class SendUnknown(AnswerLost):
         self.key = key
 
 
+# What clients for Kafka, and in Java, call the parts of a result.
+_OTHER_NAMES: Final = {
+    "partition": "queue_id",
+    "offset": "queue_offset",
+    "message_id": "msg_id",
+    "send_status": "status",
+    "get": "send waits, and this is the result; send_async returns a future",
+    "result": "send waits, and this is the result; send_async returns a future",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SendResult:
     """A message that is stored. ``msg_id`` is its unique key; ``status`` is PUT_OK, or what was not waited for."""
@@ -92,6 +103,13 @@ class SendResult:
     queue_id: int
     queue_offset: int
     transaction_id: str | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the name of another client is called here."""
+            here = _OTHER_NAMES.get(name)
+            raise AttributeError(f"a SendResult has no attribute {name!r}" + (f"; here: {here}" if here else ""))
 
     @property
     def physical_offset(self) -> int:

@@ -290,7 +290,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('topic', 'List, create, alter or delete topics.', ('store', 'list|create|alter|delete', 'topics'), (
+    ('topic', 'List, create, alter or delete topics.', ('store', 'list|show|create|alter|delete', 'topics'), (
         (('--queues',), 'Number of queues.', 'any'),
         (('--perm',), 'Permission: rw, r, w or -.', 'any'),
         (('--attribute',), 'Set an attribute of 5.x; repeatable.', 'any'),
@@ -393,7 +393,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--commit',), "Commit the group's offsets; takes the store's lock.", ''),
         (('--members',), 'Number of members in the group.', 'any'),
         (('--orderly',), 'Consume each queue strictly in order.', ''),
-        (('--pop',), 'Pop messages: hidden for --invisible, redelivered unless acked; takes the lock.', ''),
+        (('--pop',), 'Pop messages: hidden for --invisible, redelivered unless acked; of files takes the lock.', ''),
         (('--invisible',), 'How long popped messages stay hidden: 60s.', 'any'),
         (('--broadcast',), 'Give every member all messages; keep offsets in ~/.rocketmq_offsets.', ''),
         (('--exec',), 'Run a program per message: body on stdin, fields in RMQ_…', 'any'),

@@ -334,8 +334,8 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "With --slaves, brokers with brokerRole=SLAVE and `rmqtool mirror` copy the log from that address. A slave "
             "registers with this name server, which tells it the address. With brokerRole=SYNC_MASTER in broker.conf, "
             "producers wait for slaves: 4.9 for one, 5.x for inSyncReplicas minus one. The port has no access control.",
-            "`produce`, `consume --commit`, `topic` and `group` of the same user go through the server of a store that "
-            "is served: a file in XDG_RUNTIME_DIR names it. `produce --flush`, `--as`, `--conf` and `consume --pop` "
+            "`produce`, `consume --commit` and `--pop`, `topic` and `group` of the same user go through the server of "
+            "a store that is served: a file in XDG_RUNTIME_DIR names it. `produce --flush`, `--as` and `--conf` "
             "are refused there. `consume` without `--commit` and commands that only look read the files.",
             "With `--check` a shell command decides open transactions, as with tick. Producers are not asked then. "
             "One command runs at a time.",
