@@ -106,6 +106,7 @@ def _since_5(broker: Broker, popping: Popping) -> Mapping[int, Processor]:
         pop.ChangeInvisibleTime: popping.change_invisible,
         pop.GetAllMessageRequestMode: assignments.all_modes,
         pop.Notification: popping.notify,
+        pop.PeekMessage: popping.peek,
         pop.PollingInfo: popping.polling_info,
         pop.PopMessage: popping.pop,
         pop.SetMessageRequestMode: assignments.set_mode,

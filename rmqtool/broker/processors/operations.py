@@ -9,8 +9,11 @@ import json
 from collections.abc import Callable, Mapping
 
 from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.broker.processors.queries import stored_at
 from rmqtool.broker.rates import Counter, Span
 from rmqtool.engine.consume_queue import ConsumeQueue
+from rmqtool.formats.java import LONG_MAX
+from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.answers import NO_STATISTICS, answer, refuse
 from rmqtool.remoting.bodies.broker import (
@@ -19,7 +22,10 @@ from rmqtool.remoting.bodies.broker import (
     ConsumeQueueData,
     HARuntimeInfo,
     QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
     QuerySubscriptionResponseBody,
+    QueueTimeSpan,
 )
 from rmqtool.remoting.bodies.clients import ProducerInfo, ProducerTableInfo
 from rmqtool.remoting.bodies.routes import TopicList
@@ -34,8 +40,8 @@ from rmqtool.remoting.requests.broker import (
 )
 from rmqtool.remoting.requests.clients import GetAllProducerInfo
 from rmqtool.remoting.requests.groups import QuerySubscriptionByConsumer, QueryTopicsByConsumer
-from rmqtool.remoting.requests.offsets import CloneGroupOffset
-from rmqtool.remoting.requests.topics import QueryConsumeQueue
+from rmqtool.remoting.requests.offsets import CloneGroupOffset, QueryCorrectionOffset
+from rmqtool.remoting.requests.topics import QueryConsumeQueue, QueryConsumeTimeSpan
 
 # The most entries of a queue in one answer.
 _MOST_ENTRIES = 1024
@@ -181,6 +187,42 @@ def clone_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
     return answer(asked.command)
 
 
+def time_spans(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read between which times each queue has messages, and for how long the next one of a group has waited."""
+    header: QueryConsumeTimeSpan = asked.header  # type: ignore[assignment]
+    topic, config = header.topic, broker.topics.find(header.topic)
+    if config is None:
+        return answer(asked.command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    found = []
+    for queue_id in range(int(config["writeQueueNums"])):
+        low, high = max(broker.queues.min_offset(topic, queue_id), 0), broker.queues.max_offset(topic, queue_id)
+        first = stored_at(broker, topic, queue_id, low)
+        offset = broker.offsets.query_offset(header.group, topic, queue_id)
+        waits = 0
+        if offset < high:
+            waits = broker.store.setup.clock.now() - stored_at(broker, topic, queue_id, offset)
+        one = QueueTimeSpan(
+            consume_time_stamp=stored_at(broker, topic, queue_id, offset - 1) if offset > 0 else first,
+            delay_time=waits,
+            max_time_stamp=stored_at(broker, topic, queue_id, high - 1),
+            message_queue=MessageQueue(topic, broker.config.broker_name, queue_id),
+            min_time_stamp=first,
+        )
+        found.append(one)
+    return answer(asked.command, body=QueryConsumeTimeSpanBody(consume_time_span_set=found))
+
+
+def least_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Read the least offset of all groups in each queue; where that of the group to compare is less, the greatest."""
+    header: QueryCorrectionOffset = asked.header  # type: ignore[assignment]
+    without = [one for one in (header.filter_groups or "").split(",") if one]
+    found = dict(broker.offsets.min_offset_of_groups(header.topic, broker.queues.min_offset, without))
+    for queue_id, offset in broker.offsets.offsets_of(header.compare_group, header.topic).items():
+        if found.get(queue_id, LONG_MAX) > offset:
+            found[queue_id] = LONG_MAX
+    return answer(asked.command, body=QueryCorrectionOffsetBody(correction_offsets=found))
+
+
 # The function that answers each of these requests.
 ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
     CleanExpiredConsumeQueue: clean_queues,
@@ -190,6 +232,8 @@ ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
     GetBrokerHaStatus: slave_state,
     GetColdDataFlowCtrInfo: cold_reads,
     QueryConsumeQueue: queue_entries,
+    QueryConsumeTimeSpan: time_spans,
+    QueryCorrectionOffset: least_offsets,
     QuerySubscriptionByConsumer: subscription_of_group,
     QueryTopicsByConsumer: topics_of_group,
     ViewBrokerStatsData: show_counter,

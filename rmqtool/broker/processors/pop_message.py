@@ -46,6 +46,7 @@ from rmqtool.remoting.requests.pop import (
     ChangeInvisibleTimeAnswer,
     Notification,
     NotificationAnswer,
+    PeekMessage,
     PollingInfo,
     PollingInfoAnswer,
     PopMessage,
@@ -148,7 +149,7 @@ class Popping:
         body = b"".join(self._records(header.topic, pop, one) for one in found)
         return answer(asked.command, _S.SUCCESS, "FOUND", header=told, body=body)
 
-    def _queues(self, header: PopMessage | Notification) -> list[int]:
+    def _queues(self, header: PopMessage | PeekMessage | Notification) -> list[int]:
         """Return the queues to look at: one, or all from a random one on."""
         if header.queue_id >= 0:
             return [header.queue_id]
@@ -182,7 +183,7 @@ class Popping:
         return b"".join(found)
 
     def _refusal(
-        self, asked: Asked, header: PopMessage | Notification | PollingInfo, what: str
+        self, asked: Asked, header: PopMessage | PeekMessage | Notification | PollingInfo, what: str
     ) -> RemotingCommand | None:
         """Refuse a topic, queue or group in upstream's order."""
         command, version, broker = asked.command, self._broker.version, self._broker
@@ -221,6 +222,9 @@ class Popping:
             return found
         group, topic = header.consumer_group, header.topic
         also = pop_retry_topic(group, topic, v2=self._config.enable_retry_topic_v2)
+        if "+" not in also and self._config.version.value == "5.3":
+            # It gets those messages when it looks the next time. upstream: notifyMessageArrivingWithRetryTopic
+            also = topic
         wants = f"{header.exp_type} {header.exp}"
         return WaitingPop(asked, group, topic, header.queue_id, also, wants, self._clock.monotonic() + left, look)
 
@@ -256,6 +260,28 @@ class Popping:
         stored = self._broker.offsets.query_offset(place.group, place.topic, place.queue_id)
         low, high = self._broker.store.reader.bounds(place.topic, place.queue_id)
         return high > (stored if stored >= 0 else max(low, 0))
+
+    def peek(self, asked: Asked) -> RemotingCommand:
+        """Show the messages that a pop would take next; nothing is taken. Upstream: ``PeekMessageProcessor``."""
+        header: PeekMessage = asked.header  # type: ignore[assignment]
+        refusal = self._refusal(asked, header, "peek")
+        if refusal is not None:
+            return refusal
+        group, most, left, found = header.consumer_group, header.max_msg_nums, 0, []
+        retry = pop_retry_topic(group, header.topic, v2=self._config.enable_retry_topic_v2)
+        for topic, queue_id in [*((header.topic, one) for one in self._queues(header)), (retry, 0)]:
+            low, high = self._broker.store.reader.bounds(topic, queue_id)
+            stored = self._broker.offsets.query_offset(group, topic, queue_id)
+            begin = stored if stored >= 0 else max(low, 0)
+            left += max(high - begin, 0)
+            if begin < high and most > 0:
+                got = self._broker.store.reader.get(topic, queue_id, begin, most)
+                found.append(got.joined())
+                most -= got.count
+        told = PopMessageAnswer(pop_time=0, invisible_time=0, revive_qid=0, rest_num=left)
+        if not any(found):
+            return answer(asked.command, _S.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", header=told)
+        return answer(asked.command, _S.SUCCESS, "FOUND", header=told, body=b"".join(found))
 
     def polling_info(self, asked: Asked) -> RemotingCommand:
         """Say how many pops wait for a queue."""

@@ -136,6 +136,12 @@ class QueryConsumeTimeSpanBody(Body):
     consume_time_span_set: list[QueueTimeSpan]
 
 
+class QueryCorrectionOffsetBody(Body):
+    """The least offset of all groups in each queue of a topic."""
+
+    correction_offsets: dict[int, int]
+
+
 class ConsumeQueueData(Body):
     """An entry of a queue."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from rmqtool.remoting.bodies.broker import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
-from rmqtool.remoting.body import Content
+from rmqtool.remoting.bodies.broker import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    QueryCorrectionOffsetBody,
+)
 from rmqtool.remoting.declared import GROUP, TOPIC, Boolean, BoundaryType, Integer, Long, String, field
 from rmqtool.remoting.headers import Code, Header, OldRight, Request, Right, RpcRequest, TopicQueueRequest, TopicRequest
 
@@ -166,7 +169,7 @@ class QueryCorrectionOffset(TopicRequest):
 
     codes = (Code(308, "QUERY_CORRECTION_OFFSET"),)
     java = "QueryCorrectionOffsetHeader"
-    answer_body = Content.JSON
+    answer_body = QueryCorrectionOffsetBody
     rights = (Right.GET,)
 
     filter_groups: String | None = field(default=None, acl=GROUP, splitter=",")

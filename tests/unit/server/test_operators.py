@@ -128,3 +128,33 @@ def test_one_group_gets_the_offsets_of_another(client: WireClient) -> None:
     assert json.loads(client.ask(343, {"group": "Into"}).body)["topicList"] == ["Asked"]
     told = json.loads(client.ask(345, {"group": "From", "topic": "Asked"}).body)
     assert told["subscriptionData"]["subString"] == "TagA"
+
+
+def commit(client: WireClient, group: str, offset: int) -> None:
+    assert client.ask(200, {}, json.dumps({"groupName": group}).encode()).code == 0
+    fields = {"consumerGroup": group, "topic": "Asked", "queueId": 0, "commitOffset": offset}
+    assert client.ask(15, fields).code == 0
+
+
+def test_the_times_of_queues_are_told_for_a_group(client: WireClient) -> None:
+    fields = {"topic": "Asked", "group": "Timed"}
+    first = json.loads(client.ask(303, fields).body)["consumeTimeSpanSet"][0]
+    assert first.keys() == {"consumeTimeStamp", "delayTime", "maxTimeStamp", "messageQueue", "minTimeStamp"}
+    assert first["consumeTimeStamp"] == first["minTimeStamp"] <= first["maxTimeStamp"]
+    commit(client, "Timed", 3)
+    last = json.loads(client.ask(303, fields).body)["consumeTimeSpanSet"][0]
+    assert (last["consumeTimeStamp"], last["delayTime"]) == (first["maxTimeStamp"], 0)
+    assert client.ask(303, fields | {"topic": "AskedNo"}).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_the_least_offsets_of_groups_are_compared(client: WireClient) -> None:
+    for group, offset in (("Low", 1), ("High", 2)):
+        commit(client, group, offset)
+    fields = {"topic": "Asked", "compareGroup": "High", "filterGroups": "Timed"}
+    # fastjson writes numbers as keys without quotes.
+    assert client.ask(308, fields).body == b'{"correctionOffsets":{0:1}}'
+    fields["compareGroup"] = "Low"
+    assert client.ask(308, fields).body == b'{"correctionOffsets":{0:1}}'
+    assert (
+        client.ask(308, fields | {"filterGroups": "Low,Timed"}).body == b'{"correctionOffsets":{0:9223372036854775807}}'
+    )
