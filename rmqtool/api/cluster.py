@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 
-from rmqtool.api.other_names import explained, explained_call, given, no_attribute, sending
+from rmqtool.api.other_names import explained, explained_call, given, new_sending, no_attribute
 from rmqtool.api.outgoing import Called, Check, Reply, answer_checks, answer_request, ask, message_of, state_of
 from rmqtool.api.wanted import Where, Which, require_known
 from rmqtool.errors import UsageError
@@ -318,7 +318,7 @@ class Producer:
 
     def send_async(self, topic: str, body: bytes | str, **message: Any) -> Future[SendResult]:
         """Send a message; the future has where it is stored."""
-        return sending(self._cluster.face.begin(self.sends.send(message_of(topic, body, **message))))
+        return self._cluster.face.begin_for(new_sending(), self.sends.send(message_of(topic, body, **message)))
 
     def send_oneway(self, topic: str, body: bytes | str, **message: Any) -> None:
         """Send a message and wait for nothing: whether it is stored remains unknown."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
@@ -15,7 +15,7 @@ from rmqtool.api.shared import place_of
 from rmqtool.api.store import Place, is_remote, store_of
 from rmqtool.api.store_group import Opened, change_words, open_group_of, parse_start, selection_of
 from rmqtool.api.wanted import Json, Working, effort_of, require_known, wanted_of
-from rmqtool.errors import Exit, Interrupted, UsageError, worst
+from rmqtool.errors import Exit, Interrupted, NotFound, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.api.remote_group import Joined
@@ -49,7 +49,7 @@ class How(TypedDict, total=False):
     gives all messages to each member. With ``pop`` messages are hidden for ``invisible`` ("60s") and come back unless
     they are consumed. ``exec`` is a program that consumes each message; it is killed after ``timeout``. ``programs`` is
     how many run at once, and ``shows`` yields the result for each message. With ``obeys`` Ctrl-C ends the run between
-    two messages.
+    two messages. ``dlq`` shows the dead letters of the group, and nothing else.
     """
 
     start: str | None
@@ -59,6 +59,7 @@ class How(TypedDict, total=False):
     orderly: bool
     broadcast: bool
     pop: bool
+    dlq: bool
     invisible: str | None
     exec: str | None
     timeout: str
@@ -133,7 +134,7 @@ def consuming(
             "-j has no effect on messages taken one by one", hint="it is for --exec, and for --jsonl from files"
         )
     with stopping() if how.get("obeys") else nullcontext(Stop()) as stop:
-        opened = _popping if how.get("pop") else _consuming
+        opened = _showing_letters if how.get("dlq") else _popping if how.get("pop") else _consuming
         with opened(store, group, how, work or {}, which, stop) as found, closing(cast("Any", found.events)):
             yield found
 
@@ -145,7 +146,8 @@ def _shares_work(store: Place, how: How) -> bool:
 
 @contextmanager
 def _popping(store: Place, group: str, how: How, _work: Working, which: Topics, stop: Stop) -> Iterator[Consuming]:
-    from rmqtool.api.pop import popping, popping_at
+    from rmqtool.api.pop import popping
+    from rmqtool.api.remote_pop import popping_at
 
     place = place_of(store, "consume")
     if is_remote(place):
@@ -153,6 +155,26 @@ def _popping(store: Place, group: str, how: How, _work: Working, which: Topics, 
             yield found
         return
     with popping(store_of(store), group, how, which, stop) as found:
+        yield found
+
+
+@contextmanager
+def _showing_letters(
+    store: Place, group: str, how: How, work: Working, which: Topics, stop: Stop
+) -> Iterator[Consuming]:
+    """Read the dead letters of a group as no group does, from the first one on."""
+    from rmqtool.api.dead_letters import no_letters, shown_letters
+    from rmqtool.broker.consumer.programs import Extent
+
+    asked = _asked("", how, shown_letters(group, how, which))
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(_opened(store, asked, how, follows=False))
+        except NotFound:
+            raise no_letters(group) from None
+        found = Consuming(iter(()))
+        run = _Run(found, opened, Extent(how.get("limit"), False, stop), stop, how, work, letters_of=group)
+        found.events = run.iter_events()
         yield found
 
 
@@ -216,6 +238,8 @@ class _Run:
     stop: Stop
     how: How
     work: Working
+    # The group whose dead letters are shown.
+    letters_of: str = ""
 
     def iter_events(self) -> Iterator[Event]:
         """Start the members, share the queues among them, yield the events, and end the members."""
@@ -311,7 +335,16 @@ class _Run:
 
     def _closing_words(self, consumed: int) -> Iterator[str]:
         """Yield for whom the messages were and whether they are committed; without messages, where the group is."""
+        from rmqtool.api.dead_letters import no_letters
+
         asked, store = self.opened.asked, quote(self.opened.where)
+        if self.letters_of:
+            if not consumed:
+                raise no_letters(self.letters_of)
+            if not self.how.get("shows"):
+                letters = f"{consumed} dead letter{'' if consumed == 1 else 's'} of {self.letters_of}"
+                yield f"{letters}; sent again by: rmqtool produce {store} --replay -g {quote(self.letters_of)}"
+            return
         if consumed and not self.how.get("shows"):
             messages = f"{consumed} message{'' if consumed == 1 else 's'}"
             whose = f"for {asked.group}" if asked.group else "for no group (-g names one)"

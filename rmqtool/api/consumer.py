@@ -104,7 +104,7 @@ class AsyncConsumer:
             raise
 
     def _popping(self, connections: Connections, membership: Membership, retries: int) -> PopMember:
-        from rmqtool.api.remote_group import pops_of
+        from rmqtool.api.remote_pop import pops_of
         from rmqtool.client.popped_messages import PopMember
 
         settings = self._settings

@@ -33,8 +33,8 @@ class ConsumerSettings(TypedDict, total=False):
     ~/.rocketmq_offsets/127.0.0.1@DEFAULT/GROUP/offsets.json.
 
     With ``pop`` (brokers of 5.x) each message is hidden from others for ``invisible`` seconds (60), and comes again
-    unless it is consumed by then. No queue has an owner, so a slow consumer delays nobody. ``start`` is "first" or
-    "last".
+    unless it is consumed by then. Queues are not shared out, so a slow consumer does not delay others. ``start`` is
+    "first" or "last".
     """
 
     tags: str | None
@@ -50,7 +50,7 @@ class ConsumerSettings(TypedDict, total=False):
     invisible: float
 
 
-# What a consumer that pops leaves to the brokers.
+# Settings that have no meaning for a consumer that pops.
 _NOT_POPPED = ("orderly", "strategy", "broadcast", "offsets")
 INVISIBLE = 60.0
 

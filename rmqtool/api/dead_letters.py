@@ -1,4 +1,4 @@
-"""``produce --replay``: which dead letters are sent again."""
+"""Dead letters: what ``consume --dlq`` shows, and what ``produce --replay`` sends again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
+    from rmqtool.api.consume import Topics
     from rmqtool.api.store import Place
     from rmqtool.broker.producer.dead_letters import Replay
     from rmqtool.broker.producer.lines import Bad
@@ -55,5 +56,26 @@ def _letters(store: Place, replay: Replay) -> Iterator[Mapping[str, Any]]:
             found = True
             yield letter
     if not found:
-        hint = "which groups have dead letters: rmqtool stat STORE retry"
-        raise NotFound(f"{replay.group} has no dead letters: {topic} is empty", hint=hint)
+        raise no_letters(replay.group)
+
+
+def no_letters(group: str) -> NotFound:
+    """Return the error for a group without dead letters."""
+    from rmqtool.formats.topics import dlq_topic
+
+    hint = "which groups have dead letters: rmqtool stat STORE retry"
+    return NotFound(f"{group} has no dead letters: {dlq_topic(group)} is empty", hint=hint)
+
+
+def shown_letters(group: str, how: Mapping[str, Any], which: Topics) -> Topics:
+    """Return what is read to show the dead letters of a group. Raises UsageError for what would consume them."""
+    from rmqtool.broker.groups import named_group
+    from rmqtool.formats.topics import dlq_topic
+
+    given = {"-t": which.get("topics"), "--members": how.get("members", 1) > 1, "--from": how.get("start") is not None}
+    given |= {f"--{name}": how.get(name) for name in ("commit", "pop", "orderly", "broadcast", "follow", "exec")}
+    for option, value in given.items():
+        if value:
+            hint = "leave it out; to consume them again: rmqtool produce STORE --replay -g GROUP"
+            raise UsageError(f"--dlq only shows dead letters: it takes no {option}", hint=hint)
+    return {**which, "topics": [dlq_topic(named_group(group))]}

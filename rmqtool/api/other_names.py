@@ -121,7 +121,7 @@ _OTHERS: Final[Mapping[str, Mapping[str, str]]] = {
         "ack": "commit() of the consumer: a message is consumed when the next one is asked for",
     },
 }
-# What an asynchronous object has no name for is looked up with the other one, too.
+# An asynchronous object has the names of the other one, too.
 _LIKE: Final = {"AsyncCluster": "Cluster", "AsyncProducer": "Producer"}
 
 
@@ -153,18 +153,16 @@ def given(fields: dict[str, Any]) -> Message:
 
 
 class GivenMessages(list["Message"]):
-    """What ``poll`` returns."""
+    """The messages that ``poll`` returns."""
 
     def __getattr__(self, name: str) -> object:
         """Say that it is a list."""
         raise no_attribute("list of messages", name)
 
 
-def sending(future: Future[SendResult]) -> Future[SendResult]:
-    """Return the future of a send, as one that knows the names of other clients' futures."""
-    # asyncio makes the future: only its class is ours.
-    future.__class__ = _sending_class()
-    return future
+def new_sending() -> Future[SendResult]:
+    """Return the future of a send: it knows the names of other clients' futures."""
+    return _sending_class()()
 
 
 @cache

@@ -15,8 +15,7 @@ from rmqtool.times import parse_span
 
 if TYPE_CHECKING:
     from rmqtool.api.consume import Consuming, Event, How, Topics
-    from rmqtool.api.store import Place, Store
-    from rmqtool.broker.consumer.group import Asked
+    from rmqtool.api.store import Store
     from rmqtool.broker.consumer.programs import Programs
     from rmqtool.broker.consumer.windows import Delivered
     from rmqtool.broker.services.pop import Popped
@@ -32,7 +31,7 @@ _INVISIBLE = "60s"
 
 
 class Popping(Protocol):
-    """What is popped from, and where the results go."""
+    """A place to pop from, which takes the results."""
 
     def iter_once(self, most: int) -> Iterator[tuple[str, list[Popped]]]:
         """Yield up to ``most`` messages that are there now, by topic."""
@@ -50,8 +49,8 @@ def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> It
     from rmqtool.broker.groups import register_group
     from rmqtool.broker.services.tick import serving
 
-    _refuse_others(how)
-    invisible = parse_span(how.get("invisible") or _INVISIBLE)
+    refuse_others(how)
+    invisible = hidden_for(how)
     wanted = wanted_of(which)
     with store.use() as listed:
         root, config = listed.root, listed.config
@@ -59,20 +58,11 @@ def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> It
         queues = _queues(services, wanted)
         setup = services.store.setup
         register_group(setup.config.root_dir, setup.config, group)
-        yield _run(_InFiles(services, group, queues, _filter(wanted), invisible), group, how, stop)
+        yield run_pops(_InFiles(services, group, queues, _filter(wanted), invisible), group, how, stop)
 
 
-@contextmanager
-def popping_at(place: Place, asked: Asked, how: How, stop: Stop) -> Iterator[Consuming]:
-    """Pop messages for a group at live brokers; consumed messages are acked."""
-    from rmqtool.api.remote_group import remote_pops
-
-    _refuse_others(how)
-    with remote_pops(place, asked, parse_span(how.get("invisible") or _INVISIBLE)) as pops:
-        yield _run(pops, asked.group, how, stop)
-
-
-def _run(pops: Popping, group: str, how: How, stop: Stop) -> Consuming:
+def run_pops(pops: Popping, group: str, how: How, stop: Stop) -> Consuming:
+    """Return a group that consumes what it pops."""
     from rmqtool.api.consume import Consuming
 
     found = Consuming(iter(()))
@@ -80,7 +70,13 @@ def _run(pops: Popping, group: str, how: How, stop: Stop) -> Consuming:
     return found
 
 
-def _refuse_others(how: How) -> None:
+def hidden_for(how: How) -> int:
+    """Return for how long (ms) a popped message is hidden."""
+    return parse_span(how.get("invisible") or _INVISIBLE)
+
+
+def refuse_others(how: How) -> None:
+    """Raise UsageError for options that have no meaning where queues are not shared out."""
     others = {"--members": how.get("members", 1) > 1, "--orderly": how.get("orderly", False)}
     others |= {"--commit": how.get("commit", False)}
     others |= {"--broadcast": how.get("broadcast", False), "--from": how.get("start") is not None}
@@ -133,7 +129,7 @@ class _InFiles:
     invisible: int
 
     def iter_once(self, most: int) -> Iterator[tuple[str, list[Popped]]]:
-        """Yield what is there of each topic, after what is due was delivered."""
+        """Deliver due messages, then yield the messages that each topic has."""
         self.services.tick()
         self.services.store.dispatch_now()
         for topic, numbers in self.queues.items():

@@ -169,12 +169,11 @@ async def topics_json(cluster: Cluster, name: str | None = None) -> list[Topic]:
 
 async def show_topic(cluster: Cluster, name: str) -> list[Topic]:
     """Return a topic with the bounds of its queues, and the place of each group that has consumed it."""
-    from rmqtool.api.topic import no_topic
     from rmqtool.client import admin
 
     found = await admin.find_topics(cluster)
     if name not in found:
-        raise no_topic(name, found)
+        raise NotFound(f"there is no topic {name} in the cluster", hint="rmqtool topic STORE list")
     name_of = Names(len(await cluster.masters()))
     bounds = await admin.read_bounds(cluster, [(broker, name) for broker in found[name]])
     ordered = sorted(bounds.items())

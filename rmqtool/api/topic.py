@@ -95,7 +95,7 @@ def _shown(store: Store, name: str) -> Topic:
         raise overview.missing
     configs = _known(store)
     if name not in configs and name not in overview.topics:
-        raise no_topic(name, [*configs, *overview.topics])
+        raise _no_topic(name, [*configs, *overview.topics])
     there = overview.topics.get(name)
     queues = {} if there is None else there.as_json()["queues"]
     groups = {
@@ -107,7 +107,7 @@ def _shown(store: Store, name: str) -> Topic:
     return cast("Topic", {**row, "queues": queues, "groups": groups})
 
 
-def no_topic(name: str, known: Iterable[str]) -> NotFound:
+def _no_topic(name: str, known: Iterable[str]) -> NotFound:
     """Return the error for a topic that does not exist."""
     from difflib import get_close_matches
 

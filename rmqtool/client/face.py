@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from rmqtool.errors import RemoteError, UsageError
 
 Result = TypeVar("Result")
+AnyFuture = TypeVar("AnyFuture", bound=Future[Any])
 
 
 class Face:
@@ -53,6 +54,20 @@ class Face:
             raise UsageError("this client is called from its own thread", hint="use rmqtool.connect_async and await")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def begin_for(self, future: AnyFuture, work: Coroutine[Any, Any, Any]) -> AnyFuture:
+        """Start a coroutine for a future of the caller's own class. Cancelling the future ends the coroutine."""
+
+        def start() -> None:
+            task = self._loop.create_task(work)
+            task.add_done_callback(lambda ended: _pass_on(ended, future))
+            future.add_done_callback(lambda done: self.call(task.cancel) if done.cancelled() else None)
+
+        if not self._thread.is_alive():
+            work.close()
+            raise RemoteError("this client is closed", hint="open another one: rmqtool.connect(...)")
+        self._loop.call_soon_threadsafe(start)
+        return future
+
     def iterate(self, source: AsyncGenerator[Result, None]) -> Iterator[Result]:
         """Yield what an asynchronous generator yields, and close it at the end."""
         try:
@@ -77,6 +92,17 @@ class Face:
             self._loop.call_soon_threadsafe(self._loop.stop)
             if threading.current_thread() is not self._thread:
                 self._thread.join()
+
+
+def _pass_on(task: asyncio.Task[Any], future: Future[Any]) -> None:
+    """Give a future the result of a task, or its error, unless one of the two was cancelled."""
+    if task.cancelled():
+        future.cancel()
+    elif (error := task.exception()) is not None:
+        if future.set_running_or_notify_cancel():
+            future.set_exception(error)
+    elif future.set_running_or_notify_cancel():
+        future.set_result(task.result())
 
 
 async def _next(source: AsyncGenerator[Result, None]) -> Result:

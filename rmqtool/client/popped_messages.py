@@ -37,7 +37,7 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _NONE_NOW: Final = frozenset(
     map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL))
 )
-# What a broker says where the clock of a client is too far behind its own.
+# The remark of a broker whose clock is too far ahead of its client's.
 _TOO_LATE: Final = "timeout too much"
 _ANY_QUEUE: Final = -1
 # Where a new group begins. upstream: ConsumeInitMode
@@ -46,12 +46,12 @@ _AT_START, _AT_END = 0, 1
 # failed comes again, by how often it was delivered. upstream: popDelayLevel
 _HELD, _MARGIN, _LOOK = 15.0, 15.0, 20.0
 _DELAYS: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-# In ms: after this time a message that nobody began to consume is there for others.
+# In ms: after this time other clients get a message that was not handed out here.
 _AT_ONCE: Final = 100
 
 
 class Wanted(NamedTuple):
-    """What a group pops: its filter as brokers read it, for how long (ms) a message is hidden, and the one queue."""
+    """The messages that a group pops: their filter as brokers read it, and for how long (ms) they are hidden."""
 
     group: str
     expression: tuple[str, str] = ("TAG", "*")
@@ -94,7 +94,7 @@ class Pops:
             return _popped_of(got, broker)
         if _TOO_LATE in (got.remark or ""):
             raise RemoteError(
-                f"broker {broker} takes no pop: the clock here is behind its own, by half a second or more",
+                f"broker {broker} takes no pop: the clock of this machine is late by half a second or more",
                 hint="set the clocks of both machines; without --pop their difference does not matter",
             )
         return []

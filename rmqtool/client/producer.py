@@ -80,7 +80,7 @@ class SendUnknown(AnswerLost):
         self.key = key
 
 
-# What clients for Kafka, and in Java, call the parts of a result.
+# The parts of a result as clients for Kafka, and in Java, call them.
 _OTHER_NAMES: Final = {
     "partition": "queue_id",
     "offset": "queue_offset",

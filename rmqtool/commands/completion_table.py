@@ -396,6 +396,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--pop',), 'Pop messages: hidden for --invisible, redelivered unless acked; of files takes the lock.', ''),
         (('--invisible',), 'How long popped messages stay hidden: 60s.', 'any'),
         (('--broadcast',), 'Give every member all messages; keep offsets in ~/.rocketmq_offsets.', ''),
+        (('--dlq',), 'Show the dead letters of the group; nothing is consumed.', ''),
         (('--exec',), 'Run a program per message: body on stdin, fields in RMQ_…', 'any'),
         (('--timeout',), 'Kill a program that takes longer; the message has failed.', 'any'),
         (('-j', '--jobs'), 'Number of threads or --exec programs; default: one per processor, up to 8.', 'any'),

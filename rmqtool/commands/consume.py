@@ -50,6 +50,7 @@ class Way:
     broadcast: Annotated[
         bool, typer.Option("--broadcast", help="Give every member all messages; keep offsets in ~/.rocketmq_offsets.")
     ] = False
+    dlq: Annotated[bool, typer.Option("--dlq", help="Show the dead letters of the group; nothing is consumed.")] = False
     exec: Annotated[
         str | None,
         typer.Option("--exec", metavar="CMD", help="Run a program per message: body on stdin, fields in RMQ_…"),

@@ -35,7 +35,7 @@ def topic_lines(output: Output, row: Any) -> Iterator[str]:
     """Yield the lines about one topic: its settings, its queues, and how far its groups are."""
     yield output.paint(text.neutral(row["topic"]), "title")
     if row["perm"] is None:
-        yield "  no settings: the store knows it only by its queues"
+        yield "  no settings, only queues"
     else:
         attributes = "".join(f"  {key}={value}" for key, value in row["attributes"].items())
         yield text.neutral(f"  {_topic_queues(row)}  {row['perm']}{'  ordered' * bool(row['order'])}{attributes}")

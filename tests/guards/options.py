@@ -188,6 +188,7 @@ BASES: Mapping[str, Sequence[Base]] = {
     "tick": [Base("tick {s}")],
     "consume": [
         Base("consume {s} -g G_popfifo -t T_popfifo"),
+        Base("consume {s} -g G_retry"),
         Base("consume {s} -g G_new -t T_normal"),
         Base("consume {s} -g G_new -t T_normal --from first --commit"),
         Base("consume {s} -g G_new -t T_normal --commit"),
