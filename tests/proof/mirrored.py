@@ -1,7 +1,8 @@
 """Kills of ``mirror`` while it takes the log of a master: what it reported to the master is there, and it goes on.
 
-The master is in this process, the mirror in another one. At the end the mirror has every byte of the master, and a
-recovery leads its queues to their own messages.
+The master is in this process, the mirror in another one. A live mirror takes back what it has of a record whose rest is
+still to come, when it becomes a store: no master counts on that part, and every record is asked for. At the end the
+mirror has every byte of the master, and a recovery leads its queues to their own messages.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _kill(master: ScriptedMaster, root: Path, chance: random.Random, words: tupl
     finally:
         mirror.kill()
         mirror.wait()
-    reported = max(master.reports)
+    reported = master.whole_end(max(master.reports)) if words else max(master.reports)
     has = b"".join(data for _, data in sorted(log_files(root).items()))
     return [] if has[:reported] == bytes(master.log[:reported]) else [f"it lacks bytes before {reported}"]
 

@@ -48,6 +48,8 @@ class ScriptedMaster(ScriptedPeer):
     def __init__(self, epochs: list[tuple[int, int]] | None = None) -> None:
         super().__init__()
         self.log = bytearray()
+        # Where each record ends.
+        self.ends: list[int] = []
         self.min_offset = 0
         self.name, self.role, self.version = "broker-a", "ASYNC_MASTER", "V5_3_3"
         # Further lines of its settings.
@@ -116,7 +118,12 @@ class ScriptedMaster(ScriptedPeer):
                     break
                 self.log += blank(room).ljust(room, b"\0")
             self.log += made
+            self.ends.append(len(self.log))
             self.messages += 1
+
+    def whole_end(self, reported: int) -> int:
+        """Return where the last record ends of which a slave has reported every byte: these a master counts on."""
+        return max((end for end in self.ends if end <= reported), default=0)
 
     def files(self) -> dict[str, bytes]:
         """Return the segments of the log as the master has them on disk."""
