@@ -65,7 +65,7 @@ def test_what_only_its_own_broker_can_keep_is_left_to_it(name: str, writable_sto
 def test_what_needs_recovery_is_left_to_it(name: str, writable_store: Unpacker) -> None:
     error = refusal(writable_store(name), Version.V4_9)
     assert isinstance(error, Refused)
-    assert error.hint == "rmqtool recover STORE --apply"
+    assert error.hint == "rmqtool repair STORE"
 
 
 @pytest.mark.parametrize("name", ["49-multidir", "53-multidir"])

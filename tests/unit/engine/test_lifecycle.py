@@ -269,7 +269,7 @@ def test_a_store_that_was_not_closed_is_not_taken_up() -> None:
     before = disk.calls[:]
     with pytest.raises(Refused, match="abort is present") as caught:
         MessageStore.open(small_setup(files=FaultyFileSystem(disk)))
-    assert caught.value.hint == "rmqtool recover STORE --apply"
+    assert caught.value.hint == "rmqtool repair STORE"
     assert disk.calls == before
 
 
