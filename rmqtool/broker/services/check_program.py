@@ -21,7 +21,7 @@ from rmqtool.broker.services.retry import find_number
 from rmqtool.broker.services.transactions import EndRequest, TransactionState
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.message_json import message_json
-from rmqtool.formats.property_names import PGROUP, REAL_QID, REAL_TOPIC
+from rmqtool.formats.property_names import PGROUP, REAL_QID, REAL_TOPIC, TRAN_PREPARED_QUEUE_OFFSET
 
 # In seconds: how long a program may run, and between two looks whether the command shall end.
 _LONGEST, _LOOK = 60.0, 0.05
@@ -90,7 +90,8 @@ class ProgramBeside:
 
     def ask(self, half: Message) -> TransactionState:
         """Ask about a half message; the decision comes later."""
-        key = half.uniq_key or str(half.physical_offset)
+        # Each copy names the first one. The unique key does not do: a producer may send two messages with one key.
+        key = half.properties.get(TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
         is_asked, self._newest[key] = key in self._newest, half
         if not is_asked:
             self._thread.submit(self._run, key, half)

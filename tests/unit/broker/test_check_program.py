@@ -35,7 +35,7 @@ def decided(tmp_path: Path, *halves: Message) -> dict[int, TransactionState]:
     go = tmp_path / "go"
 
     def decide(end: EndRequest) -> None:
-        found[end.queue_offset] = end.state
+        found[end.tran_state_table_offset] = end.state
 
     def soon(work):  # type: ignore[no-untyped-def]
         work()
