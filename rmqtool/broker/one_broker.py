@@ -31,6 +31,8 @@ from rmqtool.remoting.headers import Request
 
 # After this time (ms) a name server takes a broker for gone. upstream: BROKER_CHANNEL_EXPIRED_TIME
 _SLAVE_EXPIRY = 120_000
+# Slaves that may be in the routes: any client can register one.
+_MOST_SLAVES = 16
 _TAKES_NO_PUTS = RunningFlag.NOT_WRITEABLE | RunningFlag.DISK_FULL
 
 
@@ -139,11 +141,17 @@ class Broker:
         """Answers to requests about the progress of groups, with the topics and groups that there are now."""
         return OffsetRequests(self.offsets, self.queues, self.config.version, self.topics.table, self.groups.table)
 
-    def add_slave(self, broker_id: int, address: str | None) -> None:
-        """Take note that a slave is there, or with None that it is gone."""
+    def add_slave(self, broker_id: int, address: str | None) -> bool:
+        """Take note that a slave is there, or with None that it is gone; False where there are too many."""
         self._slaves.pop(broker_id, None)
-        if address is not None:
-            self._slaves[broker_id] = address, self.store.setup.clock.monotonic()
+        now = self.store.setup.clock.monotonic()
+        if address is None:
+            return True
+        self._slaves = {known: one for known, one in self._slaves.items() if one[1] > now - _SLAVE_EXPIRY}
+        if len(self._slaves) >= _MOST_SLAVES:
+            return False
+        self._slaves[broker_id] = address, now
+        return True
 
     @property
     def slave_addresses(self) -> dict[int, str]:

@@ -153,7 +153,11 @@ def register_slave(broker: Broker, asked: Asked) -> RemotingCommand:
     if broker.ha_address is None or header.broker_id == _MASTER or header.broker_name != broker.config.broker_name:
         remark = "this name server has one broker; rmqtool serve --slaves takes slaves of it"
         return answer(asked.command, ResponseCode.SYSTEM_ERROR, remark)
-    broker.add_slave(header.broker_id, header.broker_addr)
+    if not broker.add_slave(header.broker_id, header.broker_addr):
+        remark = (
+            "this broker has as many slaves as rmqtool serve takes; one that is silent for two minutes is forgotten"
+        )
+        return answer(asked.command, ResponseCode.SYSTEM_ERROR, remark)
     told = RegisterBrokerAnswer(ha_server_addr=broker.ha_address, master_addr=broker.shown_address)
     return answer(asked.command, header=told, body=KVTable(table={}))
 

@@ -156,3 +156,21 @@ def test_a_mirror_is_a_replica_of_a_sync_master(tmp_path):
         mirror.join(20)
     found = [one["commitLogOffset"] for one in rmqtool.scan(str(tmp_path / "m"), topics="T")]
     assert found[-1] == last
+
+
+def test_so_many_slaves_register_and_no_more(tmp_path):
+    with served(tmp_path / "store") as (broker, client):
+        fields = {"brokerName": client.run(_name(client)), "clusterName": "C", "haServerAddr": "", "bodyCrc32": "0"}
+
+        def register(number):
+            told = {**fields, "brokerId": str(number), "brokerAddr": f"127.0.0.1:{20_000 + number}"}
+            return client.run(_ask(client, broker, 103, told, names=True)).code
+
+        assert [register(number) for number in range(1, 20)] == [0] * 16 + [1] * 3
+        # One that is known may register again.
+        assert (register(16), register(17)) == (0, 1)
+        assert len(next(iter(client.info()["brokers"].values()))["addresses"]) == 17
+
+
+async def _name(client):
+    return next(iter(await (await client.connected()).masters()))
