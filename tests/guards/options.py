@@ -60,6 +60,7 @@ ELSEWHERE = {
     "retry-unknown": "needs a live cluster",
     "consume timeout": "needs a program that hangs",
     "topic conf": "no setting moves the topics",
+    "export conf": "needs Spark",
     "tick check": "needs an open transaction",
     "repair plan": "its effect is a refusal, if the plan is another one",
 }
