@@ -108,6 +108,6 @@ class QueueClaims:
         return 0 <= missing <= min(lost, WIDEST_GAP)
 
     def place(self, queue_offset: int, end: int) -> None:
-        """Note that the record that ends at ``end`` of the log has the entry at a queue offset."""
+        """Note that the record that ends at the physical offset ``end`` has the entry at a queue offset."""
         self.expected = queue_offset + 1
         self.last_end = end

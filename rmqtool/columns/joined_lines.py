@@ -237,7 +237,10 @@ def _property_objects(properties: Properties) -> list[Piece]:
 
 
 def _body_texts(bodies: Bodies) -> tuple[list[Piece], list[Piece]]:
-    """Return the bodies as JSON strings, and their encodings: text if a body is UTF-8, else base 64."""
+    """Return the bodies as JSON strings, and their encodings: text if a body is UTF-8, else base 64.
+
+    A body that did not inflate is given as it is stored, in base 64.
+    """
     are_text = _are_utf8(bodies.column)
     are_text[bodies.failed_rows] = False
     if are_text.all():

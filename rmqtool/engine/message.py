@@ -330,7 +330,7 @@ class Encoder:
         self.is_4_9 = config.version is Version.V4_9
         self.store_host = store_host
         self.max_body = max(config.max_message_size, _LEAST_MAX_MESSAGE_SIZE)
-        # upstream: a record that fits into no segment is answered PUT_OK and wastes two segments.
+        # A message whose record fits into no segment is refused; upstream answers PUT_OK and wastes two segments.
         self.largest_record = largest_record
         self.max_record = min(self.max_body + _RECORD_OVER_BODY, largest_record)
         self._batch_topics = batch_topics

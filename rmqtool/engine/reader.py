@@ -414,7 +414,7 @@ class StoreReader:
         return result
 
     def bounds(self, topic: str, queue_id: int) -> Bounds:
-        """Return the bounds of a queue; a missing queue is empty."""
+        """Return the bounds of a queue; 0 and 0 of a missing or empty one, or -1 and 0 if the topic has batches."""
         key = topic, queue_id
         stored = self._queues.database.get(key)
         if stored is not None:

@@ -288,7 +288,10 @@ FIXED: dict[str, tuple[Construct[Any, Any], str]] = {
     "RocksDBQueueValue": (ROCKSDB_QUEUE_VALUE, "Value of a RocksDB queue row"),
     "RocksDBQueueKeyTail": (ROCKSDB_QUEUE_KEY_TAIL, "The rest of a RocksDB queue row's key, after the topic"),
     "RocksDBOffsetValue": (ROCKSDB_OFFSET_VALUE, "Value of a RocksDB queue bound"),
-    "RocksDBDataVersion": (ROCKSDB_DATA_VERSION, "Value of a RocksDB v2 version row"),
+    "RocksDBDataVersion": (
+        ROCKSDB_DATA_VERSION,
+        "Data version of a table in version 2 of the configuration in RocksDB",
+    ),
     "RocksDBTimerValue": (ROCKSDB_TIMER_VALUE, "Value of a RocksDB timer row"),
     "RocksDBTransValue": (ROCKSDB_TRANS_VALUE, "Value of a RocksDB transaction row"),
     "Long": (LONG, "A single 64-bit number"),

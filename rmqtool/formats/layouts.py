@@ -577,7 +577,7 @@ ROCKSDB_OFFSET_VALUE = Layout(
 
 
 class RocksDBDataVersion(NamedTuple):
-    """Value of a RocksDB v2 version row."""
+    """Data version of a table in version 2 of the configuration in RocksDB."""
 
     state_version: int
     timestamp: int
@@ -586,7 +586,7 @@ class RocksDBDataVersion(NamedTuple):
 
 ROCKSDB_DATA_VERSION = Layout(
     "RocksDBDataVersion",
-    "Value of a RocksDB v2 version row",
+    "Data version of a table in version 2 of the configuration in RocksDB",
     (
         Field("state_version", 0, 8, "i64", "State machine version"),
         Field("timestamp", 8, 8, "i64", "Time of the last change, ms"),

@@ -9,7 +9,7 @@ from typing import Self
 
 from rmqtool.errors import UsageError
 
-# How a value of ``--decode`` begins that names a program, and how an answer begins that leaves a body undecoded.
+# The prefix of a ``--decode`` that names a program, and the prefix of an answer that leaves a body undecoded.
 PREFIX = "cmd:"
 _FAILED = "ERROR"
 
