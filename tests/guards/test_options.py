@@ -56,7 +56,11 @@ SAME_BY_DATA = {
 
 
 # Pairs in which an option finds nothing that it could change, on these bases and with these values: the reason.
-SAME_IN_PAIR: dict[str, str] = {}
+SAME_IN_PAIR: dict[str, str] = {
+    "produce --on-error --group: --on-error does nothing": "-g goes with --tx here, and the message is stored",
+    "produce --create --group: --create does nothing": "-g goes with --tx here, and the topic exists",
+    "produce --keep-ids --on-error: --on-error does nothing": "ids come in lines of JSON, which are stored here",
+}
 
 
 def every_pair() -> list[tuple[Declared, Declared]]:
