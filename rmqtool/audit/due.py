@@ -204,6 +204,7 @@ def batch_of(records: Records, wanted: Wanted) -> Batch:
             ),
             *_bridges(records),
             *_check_texts(records, properties),
+            *_check_ends(records),
         ],
         _host_runs(records),
     )
@@ -270,6 +271,24 @@ def _check_texts(records: Records, properties: Properties) -> Iterator[RecordFla
         place, total = records.column("physical_offset")[row], records.column("total_size")[row]
         flaw = Flaw("CL-PROPS", "the properties are not UTF-8 text", begin - int(records.file_offsets[row]), size)
         yield RecordFlaw(int(place), int(total), flaw)
+
+
+def _check_ends(records: Records) -> Iterator[RecordFlaw]:
+    """Yield the records whose properties end in a zero byte.
+
+    No checksum covers properties, and a power cut leaves zeros where the end of a record was not written yet.
+    """
+    ends = records.properties_offsets + records.properties_lengths
+    rows = np.flatnonzero((records.properties_lengths > 0) & (records.data[np.maximum(ends - 1, 0)] == 0))
+    for row in rows.tolist():
+        begin, size = int(records.properties_offsets[row]), int(records.properties_lengths[row])
+        text = records.data[begin : begin + size].tobytes()
+        zeros = size - len(text.rstrip(b"\0"))
+        place, total = records.column("physical_offset")[row], records.column("total_size")[row]
+        at = begin + size - zeros - int(records.file_offsets[row])
+        yield RecordFlaw(
+            int(place), int(total), Flaw("CL-PROPS", f"the properties end in {zeros} zero bytes", at, zeros)
+        )
 
 
 def _rows_without_text(records: Records, properties: Properties) -> list[int]:

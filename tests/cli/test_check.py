@@ -141,6 +141,33 @@ def test_properties_that_are_no_text_are_named(name, writable_store, capsys):
     assert places == [("warning", "commitlog/00000000000000000000", begin)]
 
 
+@pytest.mark.parametrize("name", ["49-broker", "53-broker"])
+@pytest.mark.parametrize("zeros", [1, 20])
+def test_properties_that_end_in_zeros_stay_named(name, zeros, writable_store, capsys):
+    """A power cut leaves zeros where the end of the last record was; a repair makes its entries of what is there."""
+    root = writable_store(name)
+    last = max(truth(name)["messages"], key=lambda message: message["commitLogOffset"])
+    segments = sorted((root / "commitlog").iterdir())
+    size = segments[0].stat().st_size
+    file, begin = segments[last["commitLogOffset"] // size], last["commitLogOffset"] % size
+    with file.open("r+b") as opened:
+        opened.seek(begin + last["storeSize"] - zeros)
+        opened.write(bytes(zeros))
+    (root / "abort").touch()
+    expected = [("warning", f"commitlog/{file.name}", begin, f"the properties end in {zeros} zero bytes")]
+    for words in ([], ["repair", "--apply"]):
+        if words:
+            assert main([words[0], str(root), *words[1:]]) == Exit.NO
+            assert "CL-PROPS" in capsys.readouterr().out
+        _, found, _ = check(capsys, root)
+        named = [
+            (one["severity"], one["file"], one["offset"], one["message"])
+            for one in needing(found, "CL-PROPS")
+            if "zero" in one["message"]
+        ]
+        assert named == expected
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [([], Exit.NO), (["--fail-on", "error"], Exit.DONE), (["--fail-on", "notice", "--only", "CF"], Exit.DONE)],
