@@ -73,10 +73,10 @@ _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
 
 _CUT = "a start deletes everything from here on, if it reads this place: see rmqtool recover"
 _CUTS = (
-    "4.9, 5.3, after a crash: reads from the checkpoint's file on, and deletes the log from its first bad record on",
-    "5.4, after a crash: reads at most the last 10 files, and deletes from their first bad record on",
-    "4.9, after a clean stop: reads only the last 3 files, and deletes from their first bad record on",
-    "5.3, 5.4, after a clean stop: reads only the last file, and deletes from its first bad record on",
+    "4.9, 5.3, after a crash: reads only from the checkpoint's file on; there it deletes from the first bad record on",
+    "5.4, after a crash: reads at most the last 10 files; there it deletes from the first bad record on",
+    "4.9, after a clean stop: reads only the last 3 files; there it deletes from the first bad record on",
+    "5.3, 5.4, after a clean stop: reads only the last file; there it deletes from the first bad record on",
 )
 _REFUSED = "a broker refuses to start"
 _SIZE_REFUSED = "a broker refuses to start; 5.x deletes a last file that is empty, and starts"
@@ -403,7 +403,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "ST-ABORT",
         _WARNING,
         "The file abort is present and no broker is running: the last stop was not clean.",
-        "the next start of a broker recovers as after a crash: it deletes the log from the first bad record on",
+        "the next start of a broker recovers as after a crash: rmqtool recover shows whether it deletes messages",
         _PLAN,
         ("last shutdown abnormally, root path: {}",),
         ("all: recovers as after a crash", "5.3, 5.4: fails after the recovery if abort is a directory"),

@@ -245,6 +245,10 @@ class Lookup:
         if search.other_times:
             first, last = time_words(min(search.other_times)), time_words(max(search.other_times))
             answer.reasons.append(f"it was stored at other times: {first} to {last}")
+        if search.damaged:
+            place = min(search.damaged)
+            answer.reasons.append(f"the index has this key for the record at {place}, which is damaged")
+            return
         answer.near += get_close_matches(answer.question.text, search.near, n=3, cutoff=0.0)
 
     def _find_time(self, answer: Answer, log: LogSearch) -> None:

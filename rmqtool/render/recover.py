@@ -90,6 +90,9 @@ def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
         at = "" if scan["latestTimestamp"] is None else f" ({output.time(scan['latestTimestamp'])})"
         files = f"{scan['files']} of {text.counted(scan['ofFiles'], 'log file')} from {_name(scan['file'])}"
         yield "read", f"{files}, {text.size(scan['bytes'])}: {scan['reason']}{at}", "title"
+        others = scan["ofFiles"] - scan["files"]
+        if others:
+            yield "not read", f"{text.counted(others, 'other file')} (rmqtool check finds damage there)", "title"
     if cut is not None:
         code = "" if cut["code"] is None else f" ({cut['code']})"
         yield "stop", f"in {_name(cut['file'])} at {cut['offset']}: {text.neutral(cut['message'])}{code}", "title"
@@ -182,7 +185,7 @@ def _rewinds(rewinds: Collection[Row]) -> Iterator[tuple[str, str, str]]:
 def _files(action: str, files: Collection[Row]) -> Iterator[tuple[str, str, str]]:
     named = [change["path"] for change in files if change["action"] == action]
     if named:
-        rest = "; a new index file has the keys of only the messages that this start reads"
+        rest = "; it has the keys of all messages that this start reads"
         is_index = action == "create" and any(name.startswith("index/") for name in named)
         yield action, _listed(named) + (rest if is_index else ""), "title"
 

@@ -158,6 +158,17 @@ def test_a_damaged_body_is_said_to_be_damaged_and_not_another_message(writable_s
     assert (status, len(found["messages"]), found["complete"]) == (Exit.DONE, 5, False)
 
 
+def test_a_key_of_a_damaged_record_is_not_another_key(writable_store, capsysbinary):
+    """The index tells which record has the key, so no other key is suggested."""
+    root = writable_store("53-broker")
+    place = 9542
+    flip(root, place)
+    status, found = answer(capsysbinary, root, "retry-2")
+    assert (status, found["messages"]) == (Exit.SKIPPED, [])
+    assert found["reasons"] == [f"the index has this key for the record at {place}, which is damaged"]
+    assert "near" not in found
+
+
 def test_records_of_one_message_are_not_counted_as_messages(store, capsysbinary):
     out = run(capsysbinary, "query", store("53-broker"), "retry-9")[1]
     assert out.startswith("6 records of 1 message, by key, from the index\n")
