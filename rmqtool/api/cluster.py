@@ -220,7 +220,8 @@ class Cluster(Opening):
         """Yield messages as ``cat --jsonl`` prints them: all that are there now."""
         from rmqtool.api.cat import scan
 
-        return map(given, cast("Iterator[dict[str, Any]]", scan(self, order=order, limit=limit, **which)))
+        # A generator, so that it can be closed.
+        return (given(one) for one in cast("Iterator[dict[str, Any]]", scan(self, order=order, limit=limit, **which)))
 
     def batches(self, *, columns: Sequence[str] | None = None, **which: Unpack[Which]) -> pyarrow.RecordBatchReader:
         """Return messages as a stream of Arrow batches, with the columns of ``export``."""

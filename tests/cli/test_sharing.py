@@ -166,7 +166,6 @@ REFUSED: dict[str, tuple[list[str], Exit, str]] = {
         "--conf has no effect: rmqtool serve",
     ),
     "version": (["topic", "list", "--as", "5.3"], Exit.USAGE, "--as has no effect"),
-    "pop": (["consume", "-g", "G", "-t", "TBW102", "--pop"], Exit.USAGE, "--pop is for a store in files"),
     "queue": (["consume", "-g", "G", "-t", "TBW102", "--commit", "-q", "1"], Exit.USAGE, "cannot choose one"),
     "tick": (["tick"], Exit.IN_USE, "serve"),
     "repair": (["repair", "--apply"], Exit.IN_USE, ""),

@@ -8,16 +8,21 @@ import pytest
 
 from rmqtool.errors import Exit
 from tests.guards.incidents import segment, spoil
-from tests.guards.options import BASES
 from tests.guards.typed import at, type_words
 from tests.support.stores import content_digest, unpack
 
-# The first line of each command that writes.
+# A line of each command that writes; ``{s}`` is the store, ``{p}`` the directory that it is in.
 LINES = {
-    name: base.words
-    for name, bases in BASES.items()
-    for base in [next((one for one in bases if one.writes and not one.given), None)]
-    if base is not None
+    "recover": "recover {s} --apply",
+    "repair": "repair {s} --apply",
+    "copy": "copy {s} {p}/new",
+    "init": "init {p}/new",
+    "topic": "topic {s} create New",
+    "group": "group {s} create New",
+    "produce": "produce {s} -t T_normal -q 1 hello",
+    "tick": "tick {s}",
+    "consume": "consume {s} -g G_new -t T_normal --from first --commit",
+    "export": "export {s} --engine local --to {p}/lake",
 }
 
 

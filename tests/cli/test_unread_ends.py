@@ -58,13 +58,16 @@ def test_entries_and_segments_stay(
 def test_a_server_does_not_write_there(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (made / "abort").touch()
     with left_alone(made):
-        assert main(["serve", str(made), "--for", "1s", "--listen", "127.0.0.1:0"]) == Exit.REFUSED
+        assert (
+            main(["serve", str(made), "--for", "1s", "--listen", "127.0.0.1:0", "--names", "127.0.0.1:0"])
+            == Exit.REFUSED
+        )
     assert "so it is not known where it ends" in capsys.readouterr().err
 
 
 def test_what_can_be_read_is_served_and_copied(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = str(tmp_path / "state")
-    words = ["--read-only", "--state", state, "--for", "1s", "--listen", "127.0.0.1:0"]
+    words = ["--read-only", "--state", state, "--for", "1s", "--listen", "127.0.0.1:0", "--names", "127.0.0.1:0"]
     with left_alone(made):
         assert main(["serve", str(made), *words]) == Exit.DONE
         assert "serving" in capsys.readouterr().out
