@@ -237,7 +237,7 @@ def _read_story(store: Store, configs: Configs, in_order: dict[str, Any], messag
             events += iter_ordered_pops(in_order, record)
     events.sort(key=lambda event: event.message.physical_offset)
     positions = [position for record in records for position in _iter_positions(configs, record)]
-    return Story(message.uniq_key, events, positions, _state(events))
+    return Story(message.uniq_key, events, positions, _state(events, configs))
 
 
 def _find_records(store: Store, message: Message) -> list[Message]:
@@ -363,7 +363,7 @@ def _iter_positions(configs: Configs, record: Message) -> Iterator[Position]:
             yield Position(group, topic, record.queue_id, record.queue_offset, offsets[record.queue_id])
 
 
-def _state(events: list[Event]) -> str:
+def _state(events: list[Event], configs: Configs) -> str:
     """Return the state of the message after the last event."""
     names = [event.event for event in events]
     reached = {"stored", "delivered", "committed", "retry", "revived"} & set(names)
@@ -375,7 +375,7 @@ def _state(events: list[Event]) -> str:
         return "rolled back"
     last = next((event for event in reversed(events) if event.event not in ("popped", "acked", "renewed")), None)
     if last is not None and last.event in ("delayed", "timer", "rolled"):
-        return "waiting for delivery"
+        return "delivered, but not found" if _was_delivered(last, configs) else "waiting for delivery"
     if last is not None and last.event == "cancel" and not reached:
         return "cancelled" if any(event.about.get("heeded") for event in events) else "waiting for delivery"
     if {"half", "checked"} & set(names) and not reached:
@@ -384,3 +384,10 @@ def _state(events: list[Event]) -> str:
     if pops and pops[-1] in ("popped", "renewed"):
         return "popped, not acked"
     return "acked" if pops and pops[-1] == "acked" else "stored"
+
+
+def _was_delivered(event: Event, configs: Configs) -> bool:
+    """Return whether the broker has passed a delayed message in its level: it stored it again, for its own topic."""
+    passed = {int(level): offset for level, offset in configs.delay_offsets.items()}
+    message = event.message
+    return event.event == "delayed" and message.queue_offset < passed.get(message.queue_id + 1, 0)

@@ -52,6 +52,18 @@ def test_delay_levels_and_timers(name, store):
         assert (names(story), story.state) == (["timer"], "waiting for delivery")
 
 
+def test_a_delivered_message_that_is_damaged_does_not_wait(writable_store):
+    """Level 1 was delivered up to its third message; the record of the first one in its own topic is at 58704."""
+    root = writable_store("53-broker")
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(58704 + 100)
+        byte = file.read(1)
+        file.seek(58704 + 100)
+        file.write(bytes([byte[0] ^ 0xFF]))
+    story = tell(root, "53-broker", "FD0000000000000000000000000000027C1A4E0E2F2A5A310D890000")
+    assert (names(story), story.state) == (["delayed"], "delivered, but not found")
+
+
 @pytest.mark.parametrize("name", BROKERS)
 def test_retries_and_dead_letters(name, store):
     for key in fates(name)["notRetried"]:
