@@ -50,7 +50,8 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
         yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
         yield from rest
     if not _is_safe(shown):
-        words = f"recover --apply cannot be undone; rmqtool repair {quote(text.neutral(store))} can be."
+        command = f"rmqtool repair {quote(text.neutral(store))}"
+        words = f"recover --apply keeps all valid messages, but cannot be undone; {command} can be."
         yield from text.hanging(words, output.look.width, 2)
     yield from _verdict(output, shown, commands)
 
