@@ -249,6 +249,8 @@ class Lookup:
             place = min(search.damaged)
             answer.reasons.append(f"the index has this key for the record at {place}, which is damaged")
             return
+        if answer.question.text.isdecimal() and read_record(self.store.commit_log, int(answer.question.text)):
+            answer.near.append(f"@{answer.question.text}")
         answer.near += get_close_matches(answer.question.text, search.near, n=3, cutoff=0.0)
 
     def _find_time(self, answer: Answer, log: LogSearch) -> None:

@@ -93,7 +93,7 @@ def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
         yield "read", f"{files}, {text.size(scan['bytes'])}: {scan['reason']}{at}", "title"
         others = scan["ofFiles"] - scan["files"]
         if others:
-            yield "not read", f"{text.counted(others, 'other file')} (rmqtool check finds damage there)", "title"
+            yield "not read", f"{text.counted(others, 'other file')} (rmqtool check reads them, too)", "title"
     if cut is not None:
         code = "" if cut["code"] is None else f" ({cut['code']})"
         yield "stop", f"in {_name(cut['file'])} at {cut['offset']}: {text.neutral(cut['message'])}{code}", "title"

@@ -169,6 +169,14 @@ def test_a_key_of_a_damaged_record_is_not_another_key(writable_store, capsysbina
     assert "near" not in found
 
 
+def test_an_offset_in_the_log_without_its_sign_is_recognized(store, capsysbinary):
+    """A message begins at 12167, and none at 12168."""
+    status, found = answer(capsysbinary, store("53-broker"), "12167")
+    assert (status, found["messages"], found["near"]) == (Exit.NO, [], ["@12167"])
+    status, found = answer(capsysbinary, store("53-broker"), "12168")
+    assert (status, found["messages"], "near" in found) == (Exit.NO, [], False)
+
+
 def test_records_of_one_message_are_not_counted_as_messages(store, capsysbinary):
     out = run(capsysbinary, "query", store("53-broker"), "retry-9")[1]
     assert out.startswith("6 records of 1 message, by key, from the index\n")
