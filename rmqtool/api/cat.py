@@ -299,7 +299,7 @@ _LEAVE = "leave out one of the two"
 _WHENCE = ("--unread and --offset exclude each other", "leave out one of the two")
 _AS_WRITTEN = ("-f cannot be combined with --order, --sample or --count", _LEAVE)
 _CARVE = ("--carve cannot be combined with options that need a store", _LEAVE)
-_ALL = ("--count cannot be combined with --limit", _LEAVE)
+_ALL = ("--count cannot be combined with --order, --sample, --limit or --decode", _LEAVE)
 
 
 def _refuse_clashes(how: How) -> None:

@@ -268,6 +268,13 @@ def test_count_sample_and_limit(store, capsysbinary):
     assert run(capsysbinary, root, "--jsonl", "-n", 0)[1] == ""
 
 
+@pytest.mark.parametrize("words", [["--order", "queue"], ["--sample", "3"], ["-n", "3"], ["--decode", "utf-16"]])
+def test_what_a_count_excludes_is_named(words, store, capsysbinary):
+    status, _, err = run(capsysbinary, store("53-broker"), "--count", *words)
+    option = words[0].replace("-n", "--limit")
+    assert (status, err.startswith("rmqtool: --count cannot be combined"), option in err) == (2, True, True)
+
+
 def test_counting_names_damage_on_stderr(store, capsysbinary):
     status, out, err = run(capsysbinary, store("49-killed-torn"), "--count")
     assert (status, out) == (Exit.SKIPPED, f"{len(sound('49-killed-torn'))}\n")
