@@ -350,7 +350,7 @@ class _Run:
             whose = f"for {asked.group}" if asked.group else "for no group (-g names one)"
             yield f"{messages} {whose}; " + ("committed" if asked.keeps else "nothing is committed without --commit")
         elif not consumed and asked.group:
-            yield f"no new messages for {asked.group}; its offsets: rmqtool info {store} groups -g {quote(asked.group)}"
+            yield f"no new messages for {asked.group}; the lag of all groups: rmqtool info {store} groups"
         elif not consumed:
             yield "no messages"
 

@@ -313,7 +313,7 @@ def test_transcript_from_a_time(lab: str, capsysbinary: Capture) -> None:
     assert transcript(capsysbinary, *words) == "T/1@25  after\n[0]"
     assert transcript(capsysbinary, *words, "--commit") == "T/1@25  after\n[0]"
     assert progress(lab, "timely") == {"0": 25, "1": 26, "2": 25, "3": 25}
-    nothing = f"no new messages for timely; its offsets: rmqtool info {lab} groups -g timely\n[0]"
+    nothing = f"no new messages for timely; the lag of all groups: rmqtool info {lab} groups\n[0]"
     assert transcript(capsysbinary, *words, "--commit") == nothing
     assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--template", LINE) == nothing
     assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--jsonl") == nothing
