@@ -72,12 +72,12 @@ def consume(
 ) -> Exit:
     """Show the messages that a group gets next; with --commit consume them, with --exec run a program for each.
 
-    Name a group (-g), a topic (-t), or both. Without --commit nothing is changed and no lock is needed, so it works
-    next to a running broker. The group continues from its committed offsets; a new group starts where a broker would
-    start it. A program that exits with 0 has
-    consumed its message. With --commit, a failed message is delivered again later, and after the retries of the group
-    it becomes a dead letter. With --commit this command holds the lock of the store while it runs, so `produce` is
-    refused meanwhile. On a live cluster, and on a store that `serve` holds, it is a member of the group among others.
+    Name a group (-g; `rmqtool info STORE groups` lists them), a topic (-t), or both. Without --commit nothing is
+    changed and no lock is needed, so it works next to a running broker. The group continues from its committed offsets;
+    a new group starts where a broker would start it. A program that exits with 0 has consumed its message. With
+    --commit, a failed message is delivered again later, and after the retries of the group it becomes a dead letter.
+    With --commit this command holds the lock of the store while it runs, so `produce` is refused meanwhile. On a live
+    cluster, and on a store that `serve` holds, it is a member of the group among others.
     """
     from rmqtool.api.cat import Form
     from rmqtool.api.consume import consuming

@@ -41,7 +41,7 @@ def group(
     from rmqtool.api.group import group as act
     from rmqtool.render.group import GROUPS
 
-    choice = choose_store(words or [], takes_words=True)
+    choice = choose_store(words or [], takes_words=list(ACTIONS))
     action, name = _wanted(choice.words)
     if yes and action != "delete":
         raise UsageError(f"--yes has no effect on {action}", hint="it confirms delete")

@@ -51,7 +51,7 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
         yield from rest
     if not _is_safe(shown):
         command = f"rmqtool repair {quote(text.neutral(store))}"
-        words = f"recover --apply keeps all valid messages, but cannot be undone; {command} can be."
+        words = f"recover --apply keeps all valid messages. Only {command} can be undone."
         yield from text.hanging(words, output.look.width, 2)
     yield from _verdict(output, shown, commands)
 

@@ -30,6 +30,7 @@ def test_a_rehearsal_says_that_it_changes_nothing_and_a_tick_what_it_deletes_onl
     ("words", "hint"),
     [
         ("topic list {}", "Next: rmqtool topic {} list"),
+        ("group list {}", "Next: rmqtool group {} list"),
         ("repair queues {} index", "Next: rmqtool repair {} queues index"),
         ("info topics {}", "Next: rmqtool info {} topics"),
     ],
