@@ -34,6 +34,9 @@ CLIENTS, TOPICS, QUEUES = 20, 6, 4
 FLAT = 0.10
 SAMPLE = 1.0
 SETTINGS = {"mappedFileSizeCommitLog": str(16 << 20), "mappedFileSizeConsumeQueue": "60000", "deleteWhen": "99"}
+# The table of an index file's slots is read into memory when many keys come at once, 20 MB of it by default: at any
+# time of the run, and once.
+SETTINGS |= {"maxHashSlotNum": "100000", "maxIndexNum": "400000"}
 RESET = struct.pack("ii", 1, 0)
 
 
