@@ -78,7 +78,7 @@ def serve(version: str, stores: list[tuple[Case, Path, dict[str, Any]]]) -> None
             wrong.append((case.name, "", "", answer["load"], sorted(answer)))
             continue
         own = {r.physical_offset: (r.topic, str(r.queue_id)) for r in records if r.topic != QUARANTINE}
-        odd = any(finding["code"] in ODD for finding in shown["left"])
+        odd = any(finding["code"] in ODD and not _only_ends_in_zeros(finding) for finding in shown["left"])
         for queue, units in places.items():
             whole = [place for place in units if place in own and (odd or own[place] == queue)]
             served = answer["running"]["queues"].get(queue[0], {}).get(queue[1], {"readable": 0, "served": 0})
@@ -90,6 +90,11 @@ def serve(version: str, stores: list[tuple[Case, Path, dict[str, Any]]]) -> None
         if lost and not odd:
             wrong.append((case.name, "", "", len(lost), lost[0]))
     assert wrong == []
+
+
+def _only_ends_in_zeros(finding: dict[str, Any]) -> bool:
+    """Whether a record lost the end of its properties to zeros: its numbers are right."""
+    return "properties end in" in finding["message"]
 
 
 @pytest.mark.parametrize("version", sorted(VERSIONS))

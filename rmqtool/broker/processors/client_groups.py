@@ -32,9 +32,9 @@ from rmqtool.remoting.bodies.clients import (
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
-    QueueAndOffset,
+    MessageQueueForC,
     ResetOffsetBody,
-    ResetOffsetList,
+    ResetOffsetBodyForC,
 )
 from rmqtool.remoting.command import ONEWAY, Language, RemotingCommand
 from rmqtool.remoting.headers import NoFields
@@ -196,9 +196,9 @@ def _have_members_reset(broker: Broker, asked: Asked, header: ResetOffset) -> Re
     name = broker.config.broker_name
     body = ResetOffsetBody(offset_table={MessageQueue(topic, name, one): to for one, to in done.offsets.items()})
     listed = [
-        QueueAndOffset(broker_name=name, offset=to, queue_id=one, topic=topic) for one, to in done.offsets.items()
+        MessageQueueForC(broker_name=name, offset=to, queue_id=one, topic=topic) for one, to in done.offsets.items()
     ]
-    forms = body.encode(), ResetOffsetList(offset_table=listed).encode()
+    forms = body.encode(), ResetOffsetBodyForC(offset_table=listed).encode()
     told = ResetOffset(topic=topic, group=group, timestamp=header.timestamp, is_force=header.is_force).encode()
     requests = [
         (one, RemotingCommand(RESET_BY_MEMBER, told, forms[client.language == Language.CPP.name], flag=ONEWAY))

@@ -245,7 +245,7 @@ class ResetOffsetBody(Body):
     offset_table: dict[MessageQueue, int]
 
 
-class QueueAndOffset(Body):
+class MessageQueueForC(Body):
     """A queue, and the offset that it gets."""
 
     broker_name: String
@@ -254,10 +254,10 @@ class QueueAndOffset(Body):
     topic: String
 
 
-class ResetOffsetList(Body):
+class ResetOffsetBodyForC(Body):
     """The same for clients in C++."""
 
-    offset_table: list[QueueAndOffset]
+    offset_table: list[MessageQueueForC]
 
 
 class GetConsumerStatusBody(Body):
