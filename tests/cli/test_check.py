@@ -144,7 +144,7 @@ def test_properties_that_are_no_text_are_named(name, writable_store, capsys):
 @pytest.mark.parametrize("name", ["49-broker", "53-broker"])
 @pytest.mark.parametrize("zeros", [1, 20])
 def test_properties_that_end_in_zeros_stay_named(name, zeros, writable_store, capsys):
-    """A power cut leaves zeros where the end of the last record was; a repair makes its entries of what is there."""
+    """A power cut leaves zeros where the end of the last record was; a repair makes the entries from what is left."""
     root = writable_store(name)
     last = max(truth(name)["messages"], key=lambda message: message["commitLogOffset"])
     segments = sorted((root / "commitlog").iterdir())

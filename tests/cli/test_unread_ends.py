@@ -1,4 +1,4 @@
-"""A disk that cannot read the end of the log: nobody knows where it ends, so nothing is recovered or written there."""
+"""A disk that cannot read the end of the log: where it ends is unknown, so no command recovers it or writes there."""
 
 from __future__ import annotations
 
