@@ -388,6 +388,5 @@ def _state(events: list[Event], configs: Configs) -> str:
 
 def _was_delivered(event: Event, configs: Configs) -> bool:
     """Return whether the broker has passed a delayed message in its level: it stored it again, for its own topic."""
-    passed = {int(level): offset for level, offset in configs.delay_offsets.items()}
     message = event.message
-    return event.event == "delayed" and message.queue_offset < passed.get(message.queue_id + 1, 0)
+    return event.event == "delayed" and message.queue_offset < configs.delay_offsets.get(message.queue_id + 1, 0)

@@ -164,7 +164,7 @@ def iter_delays(store: Store, picked: Sequence[Message]) -> Iterator[Delay]:
 
 def _delay_offsets(store: Store) -> dict[int, int]:
     try:
-        return {int(level): offset for level, offset in read_configs(store, tolerant=True).delay_offsets.items()}
+        return read_configs(store, tolerant=True).delay_offsets
     except OptionalMissing:
         return {}
 
