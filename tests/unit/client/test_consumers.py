@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any
 from uuid import uuid4
 
@@ -12,12 +12,6 @@ import pytest
 
 import rmqtool
 from rmqtool.api.async_cluster import AsyncCluster
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with rmqtool.serve(memory=True) as served:
-        yield f"rocketmq://{served.names}"
 
 
 @pytest.fixture

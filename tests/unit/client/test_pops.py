@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -17,12 +17,6 @@ from rmqtool.remoting.command import RemotingCommand
 from tests.support.builders import record
 from tests.support.scripted_cluster import RecordingPeer, in_thread
 from tests.support.scripted_peer import reply
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with rmqtool.serve(memory=True) as served:
-        yield f"rocketmq://{served.names}"
 
 
 @pytest.fixture

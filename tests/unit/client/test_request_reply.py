@@ -17,12 +17,6 @@ from rmqtool.errors import RmqtoolError, StoreInUse, UsageError
 from rmqtool.formats.message_queue import MessageQueue, decode_local_offsets
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with rmqtool.serve(memory=True) as served:
-        yield f"rocketmq://{served.names}"
-
-
 @pytest.fixture
 def cluster(address: str) -> Iterator[rmqtool.Cluster]:
     with rmqtool.connect(address) as opened:
