@@ -91,32 +91,28 @@ class FindingCounts:
 
 
 class _Run:
-    """Findings of one code and severity: the first ones, the worst ones, and how many there are.
+    """Findings of one code and severity: the first ones, the worst ones, and how many there are."""
 
-    With ``every``, all of them are kept.
-    """
-
-    def __init__(self, first: Finding, *, every: bool) -> None:
+    def __init__(self, first: Finding) -> None:
         self.kind = (first.severity, first.code)
         self.count = self.messages = 0
         self.first: list[Finding] = []
         self.worst: list[Finding] = []
-        self._every = every
         self.add(first)
 
     def add(self, finding: Finding) -> None:
         """Count a finding."""
         self.count += 1
         self.messages += _weight(finding) if "messages" in finding.data else 0
-        if self._every or self.count <= _ALL_SHOWN:
+        if self.count <= _ALL_SHOWN:
             self.first.append(finding)
         # sorted() keeps the order of equal weights.
         self.worst = sorted([*self.worst, finding], key=_weight, reverse=True)[:_WORST_SHOWN]
 
     @property
     def shown(self) -> list[Finding]:
-        """Return the findings that are shown."""
-        return self.first if self._every or self.count <= _ALL_SHOWN else self.worst
+        """Return the findings that people see."""
+        return self.first if self.count <= _ALL_SHOWN else self.worst
 
 
 def _weight(finding: Finding) -> int:
@@ -129,14 +125,25 @@ def _weight(finding: Finding) -> int:
 
 
 def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
-    """Show errors as they come, then warnings, then notices, and return their counts.
+    """Show findings, and return their counts.
 
-    People see the meaning and the fix of a code at the first of several findings in a row; of many of one code they see
-    the worst, and how many more there are. Programs get each finding, and so do people with ``-v``.
+    Programs, and people with ``-v``, get each finding as it comes. Other people see errors as they come, then warnings,
+    then notices: the meaning and the fix of a code at the first of several findings, and of many of one code the worst,
+    and how many more there are.
     """
     counts = FindingCounts()
     output.rows((), FIELDS, _no_lines)
-    every = not output.is_human or bool(output.look.verbose)
+    if output.is_human and not output.look.verbose:
+        _show_grouped(output, findings, counts)
+        return counts
+    before: Finding | None = None
+    for finding in findings:
+        counts.add(finding)
+        before = _show_one(output, finding, before)
+    return counts
+
+
+def _show_grouped(output: Output, findings: Iterable[Finding], counts: FindingCounts) -> None:
     errors: _Run | None = None
     later: dict[tuple[Severity, str], _Run] = {}
     before: Finding | None = None
@@ -144,21 +151,26 @@ def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
         for finding in findings:
             counts.add(finding)
             kind = (finding.severity, finding.code)
-            if finding.severity is Severity.ERROR:
-                if errors is None or errors.kind != kind or every:
-                    before = _show_run(output, errors, before)
-                    errors = _Run(finding, every=every)
+            if finding.severity is not Severity.ERROR:
+                if kind in later:
+                    later[kind].add(finding)
                 else:
-                    errors.add(finding)
-            elif kind in later:
-                later[kind].add(finding)
+                    later[kind] = _Run(finding)
+            elif errors is not None and errors.kind == kind:
+                errors.add(finding)
             else:
-                later[kind] = _Run(finding, every=every)
+                # It is taken out first, so that it is not shown twice if showing it is interrupted.
+                complete, errors = errors, _Run(finding)
+                before = _show_run(output, complete, before)
     finally:
         # A check that ends early, as by Ctrl-C, has found these too.
         for run in (errors, *sorted(later.values(), key=lambda run: _ORDER.index(run.kind[0]))):
             before = _show_run(output, run, before)
-    return counts
+
+
+def _show_one(output: Output, finding: Finding, before: Finding | None) -> Finding:
+    output.rows([finding.as_json()], FIELDS, partial(_lines_of, finding, before, output))
+    return finding
 
 
 def _show_run(output: Output, run: _Run | None, before: Finding | None) -> Finding | None:
@@ -166,8 +178,7 @@ def _show_run(output: Output, run: _Run | None, before: Finding | None) -> Findi
     if run is None:
         return before
     for finding in run.shown:
-        output.rows([finding.as_json()], FIELDS, partial(_lines_of, finding, before, output))
-        before = finding
+        before = _show_one(output, finding, before)
     more = run.count - len(run.shown)
     if more:
         lost = f" ({counted(run.messages, 'message')} in all)" if run.messages else ""

@@ -84,23 +84,37 @@ def shown_codes(findings: Iterable[Finding], *, verbose: int = 0) -> list[str]:
     return re.findall(r"^(?:error|warning|notice) +(\S+)", out.getvalue().decode(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("verbose", [0, 1])
-def test_errors_come_first_then_warnings_then_notices(verbose: int) -> None:
-    mixed = [
-        Finding("ST-ABORT", Severity.WARNING, "abort"),
-        Finding("CL-TIME", Severity.NOTICE, "time"),
-        Finding("CL-CRC", Severity.ERROR, "body"),
-        Finding("CQ-AHEAD", Severity.WARNING, "past the end"),
-        Finding("CL-TIME", Severity.NOTICE, "time"),
-        Finding("CQ-MISSING", Severity.ERROR, "missing"),
-    ]
+MIXED = [
+    Finding("ST-ABORT", Severity.WARNING, "abort"),
+    Finding("CL-TIME", Severity.NOTICE, "time"),
+    Finding("CL-CRC", Severity.ERROR, "body"),
+    Finding("CQ-AHEAD", Severity.WARNING, "past the end"),
+    Finding("CL-TIME", Severity.NOTICE, "time"),
+    Finding("CQ-MISSING", Severity.ERROR, "missing"),
+]
+
+
+def test_people_see_errors_first_then_warnings_then_notices() -> None:
     ordered = ["CL-CRC", "CQ-MISSING", "ST-ABORT", "CQ-AHEAD", "CL-TIME", "CL-TIME"]
-    assert shown_codes(mixed, verbose=verbose) == ordered
-    out = io.BytesIO()
-    with Output(Look(mode=Mode.JSONL), out) as output:
-        show_findings(output, mixed)
-    assert [json.loads(line)["code"] for line in out.getvalue().splitlines()] == ordered
-    assert [finding.code for finding in worst_first(mixed)] == ordered
+    assert shown_codes(MIXED) == ordered
+    assert [finding.code for finding in worst_first(MIXED)] == ordered
+
+
+@pytest.mark.parametrize("look", [Look(mode=Mode.JSONL), Look(verbose=1)], ids=["JSON lines", "-v"])
+def test_each_finding_comes_as_it_is_found(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is kept: a store may have millions."""
+    shown: list[str] = []
+
+    def found() -> Iterator[Finding]:
+        for number, finding in enumerate(MIXED):
+            assert shown == [earlier.code for earlier in MIXED[:number]]
+            yield finding
+
+    with Output(look, io.BytesIO()) as output:
+        monkeypatch.setattr(output, "rows", lambda rows, *_: shown.extend(row["code"] for row in rows))
+        counts = show_findings(output, found())
+    assert (counts.errors, counts.warnings, counts.notices) == (2, 2, 2)
+    assert shown == [finding.code for finding in MIXED]
 
 
 def test_findings_of_one_code_are_one_group_also_where_others_are_between_them() -> None:
