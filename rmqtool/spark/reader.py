@@ -170,7 +170,7 @@ class _Pushing:
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Narrow the choice; hand all filters back."""
         for one in filters:
-            self.choice = narrowed(self.choice, one)
+            self.choice = _narrowed(self.choice, one)
         return filters
 
 
@@ -182,7 +182,7 @@ class PushingClusterReader(_Pushing, ClusterReader):
     """A reader of a cluster that takes filters."""
 
 
-def narrowed(choice: Choice, asked: Filter) -> Choice:
+def _narrowed(choice: Choice, asked: Filter) -> Choice:
     """Return the choice without messages that the filter certainly refuses."""
     name = ".".join(getattr(asked, "attribute", ()))
     if name == "topic":

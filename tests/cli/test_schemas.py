@@ -9,8 +9,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from rmqtool.cli import main
-from rmqtool.render.schemas import read_schema, schema_names
 from tests.support.schemas import flaws, validate
+from tools.schemas import read_schema, schema_names
 
 # Keys that the contract promises of each shape, written down once more by hand.
 PROMISED = {

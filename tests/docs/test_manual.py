@@ -21,7 +21,6 @@ from rmqtool.findings import iter_codes
 from rmqtool.formats import declarations
 from rmqtool.formats.layout import upstream_name
 from rmqtool.render.roff_reader import man_lines
-from rmqtool.render.schemas import read_schema, schema_names
 from tests.docs.__main__ import MAN
 from tests.docs.screens import Shown, run_example
 from tools.manual import texts
@@ -31,6 +30,7 @@ from tools.manual.json_page import iter_fields
 from tools.manual.pages import manual_files
 from tools.manual.recipes import RECIPES
 from tools.manual.store_page import layouts_by_name
+from tools.schemas import read_schema, schema_names
 
 ROOT = Path(rmqtool.__file__).parent
 _ANEW = "run `make docs`, look at what changed, and commit man/"

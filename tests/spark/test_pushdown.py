@@ -21,7 +21,7 @@ from pyspark.sql import datasource as ds
 
 from rmqtool.files.posix import PosixReadableFile
 from rmqtool.spark.options import parse_options
-from rmqtool.spark.reader import PushingReader, RocketMQReader, narrowed
+from rmqtool.spark.reader import PushingReader, RocketMQReader
 from rmqtool.spark.schema import spark_schema
 
 Unpacker = Callable[[str], Path]
@@ -35,10 +35,10 @@ def narrow(*filters: ds.Filter, **given: Any) -> dict[str, Any]:
     from dataclasses import asdict, replace
 
     before = replace(DEFAULT, **given)
-    after = before
-    for one in filters:
-        after = narrowed(after, one)
-    old, new = asdict(before), asdict(after)
+    pushing = PushingReader.__new__(PushingReader)  # no store is needed to narrow a choice
+    pushing.choice = before
+    assert pushing.pushFilters(list(filters)) == list(filters), "Spark applies them too"
+    old, new = asdict(before), asdict(pushing.choice)
     return {name: value for name, value in new.items() if value != old[name]}
 
 

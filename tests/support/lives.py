@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rmqtool.broker.services.events import Happened
+from rmqtool.broker.services.pop import Pop
 from rmqtool.broker.services.tick import Services
 from rmqtool.broker.services.timers import DueTimer, Timers
 from rmqtool.broker.services.transactions import EndStatus
@@ -199,7 +200,8 @@ class Life:
             found = self.store.condition().wrote_offset
             return "changed", self._stored_at(real.physical_offset if found > real.physical_offset else -1)
         place = body["t"], body["q"], int(real.properties["REAL_QID"])
-        for popped in pops.pop_queue(body["c"], place, body["n"], body["it"]):
+        pop = Pop(body["c"], place[2], self.store.setup.clock.now(), body["it"])
+        for popped in pops.popped(pop, pops.take_queue(pop, place[0], place[1], body["n"])):
             self._receipts[*queue, popped.record.queue_offset] = popped.receipt
             back = topics.pop_retry_topic(body["c"], body["t"])
             self._revive_queues[back, popped.record.uniq_key] = place[2]

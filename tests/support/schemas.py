@@ -8,7 +8,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from rmqtool.render.schemas import read_schema, schema_names
+from tools.schemas import read_schema, schema_names
 
 
 @cache

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rmqtool.commands.table import COMMANDS
-from rmqtool.render.schemas import read_schema, schema_names
 from tools.manual.command_pages import NAME, see_also
 from tools.manual.roff import Items, Page, Section, Text
+from tools.schemas import read_schema, schema_names
 
 _INTRODUCTION = (
     "The output of `--json` and `--jsonl`, field by field. Names are upstream's; times are milliseconds since 1970; "

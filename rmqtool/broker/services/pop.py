@@ -145,7 +145,7 @@ class Pops:
     ) -> list[Popped]:
         """Pop up to ``most`` messages of a topic and of its retry topic, which sometimes goes first."""
         pop = self.begin(group, invisible, message_filter=message_filter)
-        return [popped for taken in self.take(pop, topic, queue_ids, most) for popped in self._popped(pop, taken)]
+        return [popped for taken in self.take(pop, topic, queue_ids, most) for popped in self.popped(pop, taken)]
 
     def take(self, pop: Pop, topic: str, queue_ids: Sequence[int], most: int = MOST_AT_ONCE) -> list[Taken]:
         """Take up to ``most`` messages of a topic, and of its retry topic, which sometimes goes first.
@@ -161,25 +161,13 @@ class Pops:
         found: list[Taken] = []
         for name, queues, one in sources:
             for queue_id in queues:
-                taken = self._take_queue(one, name, queue_id, most)
+                taken = self.take_queue(one, name, queue_id, most)
                 most -= 0 if taken.got is None else taken.got.count
                 found.append(taken)
         return found
 
-    def pop_queue(
-        self,
-        group: str,
-        place: tuple[str, int, int],
-        most: int,
-        invisible: int,
-        message_filter: MessageFilter | None = None,
-    ) -> list[Popped]:
-        """Pop messages of one queue; ``place`` is topic, queue, and the revive queue of the check point."""
-        topic, queue_id, revive_queue = place
-        pop = Pop(group, revive_queue, self._store.setup.clock.now(), invisible, message_filter)
-        return self._popped(pop, self._take_queue(pop, topic, queue_id, most))
-
-    def _popped(self, pop: Pop, taken: Taken) -> list[Popped]:
+    def popped(self, pop: Pop, taken: Taken) -> list[Popped]:
+        """Return the messages that were taken, each with its receipt."""
         if taken.got is None:
             return []
         receipt = taken.receipt(pop, self._config.broker_name)
@@ -189,7 +177,7 @@ class Pops:
             if isinstance(record, Message)
         ]
 
-    def _take_queue(self, pop: Pop, topic: str, queue_id: int, most: int) -> Taken:
+    def take_queue(self, pop: Pop, topic: str, queue_id: int, most: int) -> Taken:
         """Take messages of one queue. Nothing is taken unless its check point is stored."""
         place, reader = GroupQueue(topic, pop.group, queue_id), self._store.reader
         if pop.in_order and self.ordered.is_blocked(place, pop.invisible, pop.attempt_id):
