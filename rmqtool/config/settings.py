@@ -11,6 +11,8 @@ from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from rmqtool.formats.topics import DEFAULT_DELAY_LEVELS
+
 # Java's two widths of whole number: a broker ignores a line whose number does not fit.
 Long = Annotated[int, "long"]
 
@@ -50,7 +52,6 @@ class BrokerRole(StrEnum):
 
 _SAME = object()
 _INDEX_ENTRIES = 20_000_000
-_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 def _setting(
@@ -340,7 +341,7 @@ class Settings:
     )
 
     # delay and timers
-    message_delay_level: str = _setting("messageDelayLevel", _DELAY_LEVELS, "the delays by level, from 1")
+    message_delay_level: str = _setting("messageDelayLevel", DEFAULT_DELAY_LEVELS, "the delays by level, from 1")
     timer_wheel_enable: bool = _setting("timerWheelEnable", True, "arbitrary timers", since=_V53, before=False)
     timer_precision_ms: int = _setting("timerPrecisionMs", 1000, "time of a wheel slot (ms)", since=_V53)
     timer_roll_window_slot: int = _setting("timerRollWindowSlot", 172_800, "slots before a timer rolls", since=_V53)

@@ -18,17 +18,16 @@ from rmqtool.config.broker_conf import CODE, decode_properties, encode_propertie
 from rmqtool.config.settings import SETTINGS, UNUSED, Origin, Setting, Settings, Version
 from rmqtool.errors import UsageError
 from rmqtool.findings import Finding, Severity
+from rmqtool.formats.java import parse_double, parse_int, parse_long
+from rmqtool.formats.topics import parse_delay_levels
 
 _NOT_USED = "not used by rmqtool"
 # Settings that name a user of the broker. On the wire an access key is shown: it tells who asked.
 _USER = re.compile(r"access_?key|initAuthenticationUser", re.IGNORECASE)
 # The default of the JVM property that MessageStoreConfig.MULTI_PATH_SPLITTER reads; it is not a setting.
 _PATH_SPLITTER = ","
-_JAVA_INTEGER = re.compile(r"[+-]?[0-9]+")
-# Delays with single spaces between them. upstream: if ScheduleMessageService.parseDelayLevel fails, load fails.
+# The setting with which a broker does not start if it does not parse; other values that it does not take are ignored.
 _LEVELS = "messageDelayLevel"
-_DELAYS = re.compile(r"[0-9]+[smhd](?: [0-9]+[smhd])* *")
-_JAVA_DOUBLE = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?\s*")
 
 
 def is_secret(name: str) -> bool:
@@ -45,7 +44,6 @@ class ShownSetting(NamedTuple):
     about: str | None
 
 
-# A setting with which a broker does not start; other values that it does not take are ignored.
 _NO_START = Finding(
     CODE,
     Severity.ERROR,
@@ -112,7 +110,7 @@ class StoreConfig(Settings):
             except _NotAccepted as wanted:
                 message = f"{name} = {text!r} is not {wanted}"
                 if name == _LEVELS:
-                    findings.append(replace(_NO_START, message=message, file=file))
+                    findings.append(replace(_NO_START, message=message, file=file, data={"setting": name}))
                 else:
                     message += f"; a broker ignores the line and keeps {self.value(name)}"
                     findings.append(Finding(CODE, Severity.WARNING, message, file=file))
@@ -259,20 +257,23 @@ def _from_java_text(row: Setting, text: str, version: Version) -> object:
     if row.kind is bool:
         return text.lower() == "true"
     if row.kind is int:
-        bits = 63 if row.is_long else 31
-        if not _JAVA_INTEGER.fullmatch(text) or not -(1 << bits) <= int(text) < 1 << bits:
+        number = (parse_long if row.is_long else parse_int)(text)
+        if number is None:
             blank = " (without blanks around it)" if text != text.strip() else ""
-            raise _NotAccepted(f"a whole number of {bits + 1} bits{blank}")
-        return int(text)
+            raise _NotAccepted(f"a whole number of {64 if row.is_long else 32} bits{blank}")
+        return number
     if row.kind is float:
-        match = _JAVA_DOUBLE.fullmatch(text)
-        if match is None:
+        value = parse_double(text)
+        if value is None:
             raise _NotAccepted("a number")
-        return float(match[1])
+        return value
     if version > Version.V4_9:
         text = text.strip()
-    if row.name == _LEVELS and not _DELAYS.fullmatch(text):
-        raise _NotAccepted("a list of delays, such as 1s 5s 10m")
+    if row.name == _LEVELS:
+        try:
+            parse_delay_levels(text)
+        except ValueError:
+            raise _NotAccepted("a list of delays, such as 1s 5s 10m") from None
     if issubclass(row.kind, StrEnum):
         if text not in row.kind.__members__:
             raise _NotAccepted("one of " + ", ".join(row.kind.__members__))

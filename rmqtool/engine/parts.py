@@ -27,8 +27,9 @@ from rmqtool.files.filesystem import ReadableFileSystem, WritableFileSystem, joi
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.commit_log import Message
-from rmqtool.formats.dispatch import parse_delay_levels, rules_of
+from rmqtool.formats.dispatch import rules_of
 from rmqtool.formats.paths import INDEX, FileKind
+from rmqtool.formats.topics import parse_delay_levels
 from rmqtool.store.config_files import read_batch_topics
 from rmqtool.store.index_files import read_header
 from rmqtool.store.listing import beneath

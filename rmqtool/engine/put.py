@@ -24,7 +24,7 @@ from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.message import Encoder, Host, NewMessage, PutStatus, QueueKey, QueueOffsets, Record, TopicRules
 from rmqtool.formats.batches import iter_batch_items
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag, TransactionType, transaction_type
-from rmqtool.formats.dispatch import has_queue_unit, parse_delay_levels, topic_allows_lmq
+from rmqtool.formats.dispatch import has_queue_unit, topic_allows_lmq
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import encode_offset_msg_ids
 from rmqtool.formats.java import SHORT_MAX, int64, parse_int, parse_long, parse_short
@@ -44,7 +44,7 @@ from rmqtool.formats.property_names import (
     TIMER_OUT_MS,
     WAIT,
 )
-from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, parse_delay_levels
 
 # The properties that ask for a time of delivery (5.x); the first that is there decides.
 _TIMER_WISHES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)

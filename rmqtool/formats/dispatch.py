@@ -1,8 +1,8 @@
 """Dispatch rules: which queue entries and index keys a record gets. Pure functions of one record.
 
 A broker reads each new record of the log again and *dispatches* it: it writes an entry to the record's queue, entries
-to further queues that a property names, and index entries for the unique key and the user's keys. The delay levels are
-parsed here too: in a queue of delayed messages the tags code is the time of delivery.
+to further queues that a property names, and index entries for the unique key and the user's keys. In a queue of delayed
+messages the tags code is the time of delivery, which the delay levels give.
 
 Upstream: ``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``, ``checkMessageAndReturnSize``
 (where the tags code is made), ``LmqDispatch`` / ``MultiDispatch``.
@@ -17,29 +17,18 @@ from typing import NamedTuple
 from rmqtool.formats import index
 from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType, is_since
 from rmqtool.formats.commit_log import Message
-from rmqtool.formats.java import parse_int, parse_long, parse_short, string_hash
+from rmqtool.formats.java import int64, parse_int, parse_long, parse_short, string_hash
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.property_names import DELAY, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, INNER_NUM
-from rmqtool.formats.topics import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
-
-# The default of messageDelayLevel, and the units of time that this setting may have.
-DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Return the delays of ``messageDelayLevel`` in ms, level 1 first.
-
-    Raises ValueError for a word that is not a delay.
-    """
-    delays = []
-    for word in text.split():
-        if word[-1] not in _UNIT_MS or not word[:-1].isdecimal():
-            raise ValueError(f"{word!r} is not a delay: write a number and one of s, m, h, d")
-        delays.append(int(word[:-1]) * _UNIT_MS[word[-1]])
-    return tuple(delays)
-
+from rmqtool.formats.topics import (
+    DEFAULT_DELAY_LEVELS,
+    LMQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SYSTEM_PREFIX,
+    parse_delay_levels,
+)
 
 _DEFAULT_DELAYS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 
@@ -95,7 +84,7 @@ def tags_code(message: Message, delays: Sequence[int]) -> int:
         # A level beyond the last one is the last one, as for a broker.
         level = min(parse_int(message.properties.get(DELAY, "")) or 0, len(delays))
         if level > 0:
-            return message.store_timestamp + delays[level - 1]
+            return int64(message.store_timestamp + delays[level - 1])
     tags = message.tags
     return string_hash(tags) if tags else 0
 

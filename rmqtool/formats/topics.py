@@ -1,7 +1,7 @@
 """Topic names: the kinds of topics, the topics that a broker creates itself, the names that it accepts.
 
 The kind of a topic follows from its name, with one exception: a broker has topics named after itself and its cluster
-(``own_names``).
+(``own_names``). The delay levels are here too: each has a queue of the topic of delayed messages.
 
 Upstream: ``TopicValidator``, ``MixAll``, ``KeyBuilder``, ``NamespaceUtil``, ``PopAckConstants``.
 """
@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from rmqtool.formats.codes import is_since
+from rmqtool.formats.java import int64, parse_long
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -221,8 +222,31 @@ PERM_READ = 0x4
 PERM_WRITE = 0x2
 PERM_INHERIT = 0x1
 
-# One queue for each level of the default messageDelayLevel.
-SCHEDULE_QUEUES = 18
+# How long messages of each level are delayed. The topic of delayed messages has a queue for each default level.
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+SCHEDULE_QUEUES = len(DEFAULT_DELAY_LEVELS.split())
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Return the delays of ``messageDelayLevel`` in ms, level 1 first; a broker with any other text does not start.
+
+    Such a text raises ValueError. Words have a single space between them; a text of spaces has no levels. upstream:
+    ``parseDelayLevel`` takes ``Long.parseLong`` of a number, so a delay can be negative, and the product overflows.
+    """
+    words = text.split(" ")
+    while len(words) > 1 and not words[-1]:
+        words.pop()
+    if text and words == [""]:
+        return ()
+    return tuple(map(_delay, words))
+
+
+def _delay(word: str) -> int:
+    number = parse_long(word[:-1])
+    if number is None or word[-1] not in _UNIT_MS:
+        raise ValueError(f"{word!r} is not a delay: write a number and one of s, m, h, d")
+    return int64(number * _UNIT_MS[word[-1]])
 
 
 class OwnTopic(NamedTuple):

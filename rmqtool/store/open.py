@@ -23,9 +23,10 @@ from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.codes import SALVAGE
 from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message, Nothing, decode_record
-from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
+from rmqtool.formats.dispatch import DispatchRules, rules_of
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import FileKind, StorePath
+from rmqtool.formats.topics import parse_delay_levels
 from rmqtool.store.listing import StoreListing, beneath, list_one_file, list_store
 from rmqtool.store.segments import SegmentQueue
 

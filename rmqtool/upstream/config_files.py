@@ -67,10 +67,15 @@ class _Unreadable(Exception):
     """Neither the file nor its copy can be read."""
 
 
+def unread_config() -> ConfigLoad:
+    """Return the config files of a broker that reads none of them."""
+    return ConfigLoad(tuple(LoadedConfig(paths.config_path(name), None, None) for name in _TOLD), None)
+
+
 def load_config(files: StoreView, version: Version) -> ConfigLoad:
     """Load the files in a broker's order. After one that fails the others are not read, so their tables are empty."""
     if any(files.is_directory(f"{paths.CONFIG}/{name}") for name in _DATABASES):
-        return ConfigLoad(tuple(LoadedConfig(paths.config_path(name), None, None) for name in _TOLD), None)
+        return unread_config()
     dialect = dialect_of(str(version))
     found: dict[str, tuple[Source, dict[Any, Any]]] = {}
     unreadable = None

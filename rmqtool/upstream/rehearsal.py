@@ -23,7 +23,7 @@ from rmqtool.log.read import keep_freed_memory
 from rmqtool.store.open import Store
 from rmqtool.upstream import index_file
 from rmqtool.upstream.commit_log import CommitLog
-from rmqtool.upstream.config_files import ConfigLoad, load_config, wipe_consumer_offsets
+from rmqtool.upstream.config_files import ConfigLoad, load_config, unread_config, wipe_consumer_offsets
 from rmqtool.upstream.files import StoreFiles, StoreView
 from rmqtool.upstream.intact import count_unreachable, find_log_files, find_lost
 from rmqtool.upstream.outcome import (
@@ -112,6 +112,14 @@ class Rehearsal(Closable):
             raise StoreError(error.message, file=error.file, hint=hint) from error
 
     def _run(self) -> StartOutcome:
+        if self._settings.unreadable is not None:
+            # upstream: ``Properties.load`` throws, and ``BrokerStartup`` exits before it looks at the store.
+            return StartOutcome(
+                version=self._settings.version,
+                clean=self.store.clean,
+                reason=self._settings.unreadable,
+                config=unread_config().files,
+            )
         keep_freed_memory()
         config = load_config(self._base, self._settings.version)
         if config.unreadable is not None:

@@ -16,9 +16,10 @@ from rmqtool.files.filesystem import ReadableFile
 from rmqtool.findings import Severity
 from rmqtool.formats import index, paths
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
+from rmqtool.formats.dispatch import DispatchRules, rules_of
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.paths import FileKind
+from rmqtool.formats.topics import parse_delay_levels
 from rmqtool.store.index_files import DEFAULT, Geometry, IndexFile, find_geometries, hashes_home, read_header
 from rmqtool.store.listing import StoreListing, beneath
 from rmqtool.store.segments import Segment, usual_size
@@ -52,8 +53,10 @@ class StartSettings:
     compaction: bool
     recover_max_num: int
     rules: DispatchRules
-    # The setting with which the broker does not start, and what is wrong with it.
+    # The setting with which the store does not load, and what is wrong with it.
     refused: str | None = None
+    # The line for which the broker cannot read its broker.conf.
+    unreadable: str | None = None
     largest_array: int = LARGEST_ARRAY
 
     @classmethod
@@ -67,6 +70,7 @@ class StartSettings:
             multi_dispatch=config.enable_multi_dispatch,
             lmq=config.enable_lmq,
         )
+        errors = [one for one in config.findings if one.severity is Severity.ERROR]
         return cls(
             version=config.version,
             commit_log_dirs=tuple(_within(config.root_dir, directories)),
@@ -83,7 +87,8 @@ class StartSettings:
             compaction=config.enable_compaction,
             recover_max_num=max_num if max_num > 0 else DEFAULT_RECOVER_MAX_NUM,
             rules=rules,
-            refused=next((one.message for one in config.findings if one.severity is Severity.ERROR), None),
+            refused=next((one.message for one in errors if "setting" in one.data), None),
+            unreadable=next((f"{one.file}, {one.message}" for one in errors if "setting" not in one.data), None),
         )
 
     @property

@@ -56,6 +56,20 @@ def test_a_rehearsed_broker_does_not_start_with_them(
     assert found["reason"] == "messageDelayLevel = '1s 5q' is not a list of delays, such as 1s 5s 10m"
 
 
+@pytest.mark.parametrize("version", ["4.9", "5.3", "5.4"])
+def test_a_broker_whose_settings_do_not_parse_never_reaches_the_store(
+    version: str, writable_store: Callable[[str], Path], capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """It ends before it has opened a file, unlike one with wrong delay levels, which recovers first."""
+    root = writable_store("49-basic")
+    (root / "abort").touch()
+    (root / "broker.conf").write_text("brokerName=C:\\users\n")
+    assert main(["recover", str(root), "--as", version, "--json"]) == Exit.NO
+    found = json.loads(capsysbinary.readouterr().out)
+    assert (found["loads"], found["starts"], found["files"], found["logLines"]) == (False, False, [], [])
+    assert found["reason"] == f"{root}/broker.conf, line 1: \\u is not followed by four hex digits"
+
+
 def test_the_command_line_refuses_them(writable_store: Callable[[str], Path]) -> None:
     root = writable_store("49-basic")
     assert main(["cat", str(root), "-t", "TopicTest", "--conf", LEVELS]) == Exit.USAGE

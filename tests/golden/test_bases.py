@@ -12,6 +12,7 @@ import pytest
 from rmqtool.formats import checkpoints, commit_log, consume_queue, dispatch, layouts
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from tests.agreement.logs import commit_log_segments, messages, placed, queue_files
 from tests.support.stores import BASES, FIXTURES
 
@@ -43,7 +44,7 @@ def test_every_record_is_sound_and_comes_back(name: str, store: Unpacker) -> Non
 def test_queues_come_from_the_log(name: str, store: Unpacker) -> None:
     root = store(name)
     version = name.partition("-")[2].partition("/")[0]
-    rules = dispatch.rules_of(version, dispatch.parse_delay_levels(dispatch.DEFAULT_DELAY_LEVELS))
+    rules = dispatch.rules_of(version, parse_delay_levels(DEFAULT_DELAY_LEVELS))
     wanted: dict[tuple[str, int], bytes] = defaultdict(bytes)
     for message in messages(root):
         for entry in dispatch.queue_entries(message, rules):

@@ -28,7 +28,8 @@ from rmqtool.columns.records import (
 )
 from rmqtool.columns.starts import record_starts
 from rmqtool.formats.commit_log import Blank
-from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
+from rmqtool.formats.dispatch import DispatchRules, rules_of
+from rmqtool.formats.topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from tests.agreement.logs import Segment, commit_log_segments
 from tests.support.column_files import IndexContent, insert_keys, join_runs, queue_files
 from tests.support.mutations import Mutation, apply_operation, read_catalogue

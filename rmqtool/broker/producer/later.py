@@ -22,9 +22,9 @@ from rmqtool.engine.put import PutTicket, is_for_later, refused
 from rmqtool.engine.store import MessageStore, opened_at
 from rmqtool.errors import Refused, UsageError
 from rmqtool.formats.codes import TransactionType
-from rmqtool.formats.dispatch import parse_delay_levels
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
 from rmqtool.formats.property_names import DELAY, PGROUP, TIMER_DELAY_MS, TIMER_DELIVER_MS, TRAN_MSG, UNIQ_KEY
+from rmqtool.formats.topics import parse_delay_levels
 from rmqtool.store.config_files import config_text
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"

@@ -29,13 +29,19 @@ from rmqtool.errors import NotFound, Refused, UsageError
 from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import BodyCodec
 from rmqtool.formats.compression import compress_body, compression_flag
-from rmqtool.formats.dispatch import parse_delay_levels
 from rmqtool.formats.ids import encode_offset_msg_id
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
 from rmqtool.formats.properties import BUILT_BINS
 from rmqtool.formats.property_names import CLUSTER, MSG_REGION, SHARDING_KEY, TRACE_ON, UNIQ_KEY, WAIT
-from rmqtool.formats.topics import AUTO_CREATE_TOPIC, PERM_READ, PERM_WRITE, check_topic_name, is_allowed_to_send
+from rmqtool.formats.topics import (
+    AUTO_CREATE_TOPIC,
+    PERM_READ,
+    PERM_WRITE,
+    check_topic_name,
+    is_allowed_to_send,
+    parse_delay_levels,
+)
 from rmqtool.store.config_files import config_text
 
 

@@ -22,7 +22,7 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean
 from rmqtool.formats.config_shapes import DATA_VERSION
 from rmqtool.formats.consume_queue import is_ext_address
-from rmqtool.formats.dispatch import parse_delay_levels, tags_code
+from rmqtool.formats.dispatch import tags_code
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import DELAY_OFFSET
@@ -35,7 +35,7 @@ from rmqtool.formats.property_names import (
     TIMER_DELIVER_MS,
     WAIT,
 )
-from rmqtool.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from rmqtool.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC, parse_delay_levels
 from rmqtool.store.config_files import ConfigText
 
 # Messages delivered with one put: at first enough to make columns worth their import, then fewer, to keep the number of

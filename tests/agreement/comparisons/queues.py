@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqtool.formats import commit_log, consume_queue, declarations, dispatch, layouts
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
+from rmqtool.formats.topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from tests.agreement.ledger import Subject, comparison
 from tests.agreement.logs import (
     KILLED,
@@ -51,7 +52,7 @@ STALE = {
 def rules_of(subject: Subject) -> dispatch.DispatchRules:
     """The rules of the broker that wrote the store."""
     config = subject.truth["config"]
-    delays = dispatch.parse_delay_levels(config.get("messageDelayLevel", dispatch.DEFAULT_DELAY_LEVELS))
+    delays = parse_delay_levels(config.get("messageDelayLevel", DEFAULT_DELAY_LEVELS))
     multi, light = (bool(config.get(name, False)) for name in ("enableMultiDispatch", "enableLmq"))
     return dispatch.rules_of(subject.truth["broker_version"], delays, multi_dispatch=multi, lmq=light)
 

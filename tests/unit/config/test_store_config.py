@@ -93,6 +93,7 @@ def test_a_broker_conf_sets_values_with_their_origin_and_keeps_unknown_keys() ->
         ("maxIndexNum=1_000", "20000000"),
         ("maxIndexNum=2147483648", "20000000"),
         ("maxIndexNum=", "20000000"),
+        (f"maxIndexNum={'9' * 5000}", "20000000"),
         ("brokerId=9223372036854775808", "0"),
         ("flushDiskType=sync_flush", "ASYNC_FLUSH"),
         ("logicalDiskSpaceCleanForciblyThreshold=80%", "0.8"),
@@ -109,7 +110,7 @@ def test_what_a_broker_cannot_convert_is_ignored_and_reported(line: str, kept: s
     assert kept in finding.message
 
 
-@pytest.mark.parametrize("text", ["abc", "1s 5q", "1s,5s", "1s  5s", "s", ""])
+@pytest.mark.parametrize("text", ["abc", "1s 5q", "1s,5s", "1s  5s", "s", "", "9223372036854775808s", "9" * 5000 + "s"])
 def test_delay_levels_with_which_a_broker_does_not_start_are_an_error(text: str) -> None:
     """The default levels are kept, so that the messages of such a store can be read."""
     config = StoreConfig.default().with_broker_conf(f"messageDelayLevel={text}")
@@ -119,7 +120,7 @@ def test_delay_levels_with_which_a_broker_does_not_start_are_an_error(text: str)
     assert finding.consequence == "a broker does not start"
 
 
-@pytest.mark.parametrize("text", ["1s", "1s 5s 10m 2h 1d", "1s 2s "])
+@pytest.mark.parametrize("text", ["1s", "1s 5s 10m 2h 1d", "1s 2s ", "+5s -1s", "9223372036854775807d"])
 def test_delay_levels_are_taken(text: str) -> None:
     config = StoreConfig.default().with_broker_conf(f"messageDelayLevel={text}")
     assert (config.message_delay_level, config.findings) == (text.strip(), ())

@@ -6,19 +6,18 @@ import pytest
 
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import (
-    DEFAULT_DELAY_LEVELS,
     DispatchRules,
     QueueEntry,
     batch_unit,
     dispatch_targets,
     has_queue_unit,
     iter_index_texts,
-    parse_delay_levels,
     queue_entries,
     rules_of,
     tags_code,
 )
 from rmqtool.formats.layouts import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT
+from rmqtool.formats.topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from tests.support import builders
 
 DELAYS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
@@ -53,13 +52,61 @@ def test_delay_levels() -> None:
     assert len(DELAYS) == 18
     assert (DELAYS[0], DELAYS[2], DELAYS[4], DELAYS[17]) == (1000, 10_000, 60_000, 7_200_000)
     assert parse_delay_levels("1s 2s 2s 3s 1m 30m 2h 1d") == (1000, 2000, 2000, 3000, 60000, 1800000, 7200000, 86400000)
-    assert parse_delay_levels("") == ()
 
 
-@pytest.mark.parametrize("text", ["5", "s", "1x", "-1s", "1.5s", "1s 2w", "1 s"])
+# What parseDelayLevel of the real ScheduleMessageService of 4.9.7 and of 5.4.0 made of these texts.
+@pytest.mark.parametrize(
+    ("text", "delays"),
+    [
+        ("+5s", (5000,)),
+        ("-1s", (-1000,)),
+        ("-0s", (0,)),
+        ("  ", ()),
+        (" ", ()),
+        ("1s 2s  ", (1000, 2000)),
+        ("00000000000000000000000000001s", (1000,)),
+        ("\u0661s", (1000,)),
+        ("9223372036854775807s", (-1000,)),
+        ("9223372036854775807d", (-86_400_000,)),
+        ("-9223372036854775808s", (0,)),
+        ("99999999999999999h", (-6_657_342_515_612_937_856,)),
+    ],
+)
+def test_unusual_delay_levels_are_read_as_a_broker_reads_them(text: str, delays: tuple[int, ...]) -> None:
+    assert parse_delay_levels(text) == delays
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " 1s",
+        "1s  2s",
+        "1s\t2s",
+        "s",
+        "+s",
+        "1S",
+        "1s 5q",
+        "9223372036854775808s",
+        "5",
+        "1x",
+        "1.5s",
+        "1 s",
+        "\U0001f600s",
+    ],
+)
 def test_what_is_no_delay(text: str) -> None:
     with pytest.raises(ValueError, match="is not a delay"):
         parse_delay_levels(text)
+
+
+def test_a_number_of_thousands_of_digits_is_no_delay() -> None:
+    with pytest.raises(ValueError, match="is not a delay"):
+        parse_delay_levels("9" * 5000 + "s")
+
+
+def test_the_time_of_a_delivery_overflows_as_a_long() -> None:
+    assert tags_code(delayed("1"), (2**63 - 1,)) == STORED + 2**63 - 1 - 2**64
 
 
 @pytest.mark.parametrize(
