@@ -470,6 +470,25 @@ def as_damage(left_over: Damage, *, records_follow: bool, live: bool) -> Damage 
     return None if left_over.code in (STALE, UNWRITTEN) or (left_over.code == TORN and live) else left_over
 
 
+def damage_at(place: Place, name: str, end: int) -> Damage | None:
+    """Return a place of the file ``name``, which ends at ``end``, as damage; None for records and zeros between them.
+
+    If it is left over, ``as_damage`` still judges it.
+    """
+    if isinstance(place.what, Flaw):
+        return Damage(place.what.code, name, place.file_offset, place.length, place.what.message)
+    if is_left_over(place, end):
+        return Damage(UNWRITTEN, name, place.file_offset, place.length, "zeros where a record is expected")
+    return None
+
+
+def is_left_over(place: Place, end: int) -> bool:
+    """Return whether only later files tell if a place, in a file that ends at ``end``, is damage."""
+    if place.file_offset + place.length < end:
+        return False
+    return isinstance(place.what, Nothing) or (isinstance(place.what, Flaw) and place.what.code in (STALE, TORN))
+
+
 class Note(NamedTuple):
     """A sentence that a reader of the stream should see, about something that is not damage."""
 
@@ -581,18 +600,12 @@ class RangeReader:
 
     def _damage(self, place: Place, end: int) -> Iterator[Damage]:
         """Yield the damage at a place, if it concerns a wanted message; keep a leftover for the caller to judge."""
-        reaches_end = place.file_offset + place.length == end
-        if isinstance(place.what, Flaw):
-            code, text = place.what.code, place.what.message
-        elif isinstance(place.what, Nothing) and reaches_end and self.asked.file.kind is not LogKind.COMPACTION:
-            # A compacted file is never full, so zeros at its end mean nothing.
-            code, text = UNWRITTEN, "zeros where a record is expected"
-        else:
-            return
-        found = Damage(code, self.asked.file.name, place.file_offset, place.length, text)
-        if reaches_end and (code in (STALE, TORN) or isinstance(place.what, Nothing)):
+        if isinstance(place.what, Nothing) and self.asked.file.kind is LogKind.COMPACTION:
+            return  # a compacted file is never full, so zeros at its end mean nothing
+        found = damage_at(place, self.asked.file.name, end)
+        if found is not None and is_left_over(place, end):
             self.left_over = found
-        elif self._concerns(place):
+        elif found is not None and self._concerns(place):
             yield found
 
     def _concerns(self, place: Place) -> bool:

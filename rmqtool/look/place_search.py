@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import merge
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,7 @@ from rmqtool.formats.bridges import LARGEST_SIZE, START_SIZE, find_last_start, i
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, Nothing
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, queue_entries
-from rmqtool.formats.flaws import Flaw, within_log
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind
 from rmqtool.log.end import first_record, read_record
@@ -103,9 +104,8 @@ class LogSearch:
                 if isinstance(place.what, Message):
                     walked += 1
                     yield place.what
-                elif isinstance(place.what, Flaw) and place.what.code != "CL-STALE":
-                    flaw = within_log(place.what) if self._has_records_after(segment) else place.what
-                    self._miss(flaw.code, segment.path, place.file_offset, place.length, flaw.message)
+                elif isinstance(place.what, Flaw | Nothing):
+                    self._miss_place(place, segment)
                 if not isinstance(place.what, Nothing):
                     reached = max(reached, min(end, at + place.length))
         self.ranges.append(LogRange(start, reached))
@@ -131,11 +131,24 @@ class LogSearch:
                 elif place < end:
                     self._miss_record(place)
 
-    def _has_records_after(self, segment: Segment) -> bool:
-        """Return whether the next segment begins with a record."""
-        log = self.store.commit_log
-        following = next((one for one in log if one.base_offset > segment.base_offset), None)
-        return following is not None and read_record(log, following.base_offset) is not None
+    def _miss_place(self, place: Place, segment: Segment) -> None:
+        """Remember a place as damage, unless it is the normal end of a log."""
+        from rmqtool.log.read import as_damage, damage_at, is_left_over
+
+        found = damage_at(place, segment.path, segment.size)
+        if found is not None and is_left_over(place, segment.size):
+            file = next(file for file in self._whole.files if file.base_offset == segment.base_offset)
+            follow = self._whole.has_records_after(file)
+            found = as_damage(found, records_follow=follow, live=self.store.is_live)
+        if found is not None:
+            self.miss_all([found])
+
+    @cached_property
+    def _whole(self) -> Plan:
+        """The plan of a read of the whole log."""
+        from rmqtool.log.select import Selection
+
+        return plan_of(self.store, Selection())
 
     def miss_all(self, damages: list[Damage]) -> None:
         """Remember damage that another search found."""

@@ -203,6 +203,53 @@ def test_unfound_in_a_damaged_log_is_not_proven(writable_store):
     assert found.places == [other["commitLogOffset"]]
 
 
+SEGMENT = 65536
+
+
+def end_early(root, segment, how):
+    """Let a segment of 49-basic end before its last three records; return where.
+
+    ``stale``: these are older than the records before. ``zeros``: they were never written.
+    """
+    inside = [one for one in truth("49-basic")["messages"] if one["commitLogOffset"] // SEGMENT == segment]
+    first, *others = inside[-3:]
+    at = first["commitLogOffset"] % SEGMENT
+    with (root / "commitlog" / f"{segment * SEGMENT:020}").open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(100) if how == "stale" else bytes(SEGMENT - at))
+        for other in others if how == "stale" else ():
+            file.seek(other["commitLogOffset"] % SEGMENT + 56)
+            file.write(struct.pack(">q", 1000))
+    return at
+
+
+@pytest.mark.usefixtures("walked")
+@pytest.mark.parametrize("how", ["stale", "zeros"])
+@pytest.mark.parametrize("is_next_damaged", [False, True], ids=["", "next-damaged"])
+def test_a_segment_that_ends_early_within_the_log_is_not_skipped_in_silence(how, is_next_damaged, writable_store):
+    """Records follow in later segments, although perhaps not at the beginning of the next one."""
+    root = writable_store("49-basic")
+    shutil.rmtree(root / "index")
+    at = end_early(root, 2, how)
+    if is_next_damaged:
+        with (root / "commitlog" / f"{3 * SEGMENT:020}").open("r+b") as file:
+            file.write(bytes(4))
+    answer = find(root, "no such key", QuestionKind.UNIQ_KEY)
+    assert not answer.complete
+    unread = [(one["code"], one["file"], one["offset"], one["length"]) for one in answer.searched["unread"]]
+    assert ("CL-MID", f"commitlog/{2 * SEGMENT:020}", at, SEGMENT - at) in unread
+
+
+@pytest.mark.usefixtures("walked")
+def test_older_records_after_the_end_of_the_log_are_normal(writable_store):
+    root = writable_store("49-basic")
+    shutil.rmtree(root / "index")
+    end_early(root, 7, "stale")
+    answer = find(root, "no such key", QuestionKind.UNIQ_KEY)
+    assert answer.complete
+    assert "unread" not in answer.searched
+
+
 @pytest.mark.parametrize("name", ["49-basic", "53-compress", "53-lmq", "53-rocksdb", "54-rocksone", "49-dledger"])
 def test_a_place_in_a_queue_leads_to_its_message(name, store):
     for topic, queues in truth(name)["queues"].items():
