@@ -22,7 +22,7 @@ from rmqtool.client.topic_stream import Plan, iter_parts
 from rmqtool.errors import NotFound, Refused, StoreError
 from rmqtool.exports.choice import Choice, OnCorrupt
 from rmqtool.exports.parquet import Layout, PartWriter
-from rmqtool.exports.run import Collected, Outcome, Request, opened_for, require_same
+from rmqtool.exports.run import Collected, Outcome, Request, opened_for, require_same, require_same_choices
 from rmqtool.exports.splits import Written, spelled
 from rmqtool.exports.target import Progress, QueueEnds
 from rmqtool.formats.message_queue import MessageQueue
@@ -76,6 +76,9 @@ def run_cluster_export(request: Request, cluster: LiveCluster, effort: Effort) -
         collected = Collected(target, request, before)
         found, notes, unknown = cluster.read_plan(request.choice)
         collected.outcome.notes += notes
+        brokers = sorted({queue.broker_name for queue in found})
+        for name in brokers:
+            require_same_choices(request, previous, _KIND + name, name)
         _require_same_logs(cluster, found, before)
         spans = list(_spans(found, before, collected))
         effort.progress.start("reading", sum((span.end or 0) - span.begin for span in spans), "messages")
@@ -83,6 +86,7 @@ def run_cluster_export(request: Request, cluster: LiveCluster, effort: Effort) -
             work = _Pass(collected, cluster, effort, broker, f"part-{target.number:06}-{at:03}")
             work.run(list(own))
         effort.progress.finish()
+        collected.note_choices(_KIND + name for name in brokers)
         if unknown and not collected.outcome.rows:
             raise NotFound(
                 f"there is no topic {', '.join(unknown)} in the cluster; nothing was written",

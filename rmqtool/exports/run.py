@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -141,6 +141,8 @@ def run_export(request: Request, engine: Engine) -> Outcome:
         starts = {broker: progress.end for broker, progress in read.items()}
         sources = plan_sources(request.paths, request.choice, starts, settled=request.since_last)
         for source in sources:
+            require_same_choices(request, previous, source.broker, source.broker)
+            _require_same_name(request, read, source)
             _require_unbroken(source, read.get(source.broker), request.directory)
         _require_free_space(target, sources)
         collected = Collected(target, request, read)
@@ -169,19 +171,50 @@ def opened_for(request: Request) -> AbstractContextManager[AnyTarget]:
 
 
 def require_same(request: Request, previous: Manifest | None) -> None:
-    """Raise UsageError if the request does not match the earlier exports in the target."""
+    """Raise UsageError if the files of this export would have another form than those in the target."""
     if previous is None:
         return
-    before, now = {**previous.choices, "schemaVersion": previous.schema_version}, request.as_json()
-    now["schemaVersion"] = SCHEMA_VERSION
-    must = now if request.since_last else ("columns", "body", "partitionBy", "schemaVersion")
-    for name in must:
-        then, wanted = before.get(name), now[name]
-        if then != wanted:
+    before = {**previous.choices, "schemaVersion": previous.schema_version}
+    now = {**request.as_json(), "schemaVersion": SCHEMA_VERSION}
+    for name in ("columns", "body", "partitionBy", "schemaVersion"):
+        if before.get(name) != now[name]:
             raise UsageError(
-                f"{request.directory} was exported with {name} = {_spelled(then)}, not {_spelled(wanted)}",
+                f"{request.directory} was exported with {_differing(name, before, now)}",
                 hint="choose as before, or export to another directory (--to)",
             )
+
+
+def require_same_choices(request: Request, previous: Manifest | None, broker: str, shown: str) -> None:
+    """Raise UsageError if ``--since-last`` would go on with a broker that was exported with other choices.
+
+    Messages that only the new choices have would be missing from before the end of that export. ``broker`` is the name
+    in the manifest, ``shown`` the one that users know.
+    """
+    if previous is None or not request.since_last:
+        return
+    before, now = previous.choices_of(broker), request.as_json()
+    for name in now:
+        if before.get(name) != now[name]:
+            raise UsageError(
+                f"{shown} was exported to {request.directory} with {_differing(name, before, now)}",
+                hint="choose as before; --mode append exports it again, whole; or export to another directory (--to)",
+            )
+
+
+def _differing(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    return f"{name} = {_spelled(before.get(name))}, not {_spelled(now[name])}"
+
+
+def _require_same_name(request: Request, read: Mapping[str, Progress], source: Source) -> None:
+    """Raise Refused for a store that the target has under another name: all of it would be added again."""
+    names = [name for name, one in read.items() if one.queues is None and one.store == source.log.root]
+    if names and source.broker not in read:
+        raise Refused(
+            f"{source.log.root} was exported to {request.directory} as {names[0]}, and is called {source.broker} now: "
+            "all of its messages would be added again",
+            file=source.log.root,
+            hint="export it with the same other stores as before, or the others to another directory (--to)",
+        )
 
 
 def _require_files(request: Request, read: Mapping[str, Progress]) -> None:
@@ -234,7 +267,7 @@ class Collected:
         self.request = request
         self.before = read
         # Brokers that this export does not read keep what the target has of them.
-        self.read = dict(target.previous[-1].read) if target.previous else {}
+        self.read = target.previous[-1].read_before(request.as_json()) if target.previous else {}
         self.outcome = Outcome(target.number)
         self.staged: dict[str, str] = {}
         self.damage: str | None = None
@@ -265,6 +298,11 @@ class Collected:
         if self.request.delta and self.target.previous:
             told = self.target.previous[-1].read.get(source.broker)
             self.read[source.broker] = progress_of(self.read[source.broker], told.end if told else 0)
+
+    def note_choices(self, brokers: Iterable[str]) -> None:
+        """Note that brokers were asked with the choices of this export, also those that had nothing to read."""
+        for broker in set(brokers) & self.read.keys():
+            self.read[broker] = replace(self.read[broker], choices=None)
 
     def _count_damaged(self, source: Source, ranges: int) -> None:
         """Count the messages that entries name in the last ``ranges`` damaged ranges, those of this store."""

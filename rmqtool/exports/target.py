@@ -19,7 +19,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -269,7 +269,7 @@ class Progress:
     """The part of a store that was read: from one physical offset up to another.
 
     Of a live cluster it is the offset up to which each queue of each topic was read. There ``end`` is the sum of these,
-    a number that grows with each export.
+    a number that grows with each export. ``choices`` are those of the export that read it, if the manifest has others.
     """
 
     store: str
@@ -277,11 +277,12 @@ class Progress:
     end: int
     last: LastRecord | None
     queues: QueueEnds | None = None
+    choices: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One export. ``read`` is by broker and continues from export to export; ``choices`` must stay the same."""
+    """One export. ``read`` is by broker and continues from export to export, only with the same choices."""
 
     number: int
     written_by: str
@@ -290,6 +291,19 @@ class Manifest:
     read: dict[str, Progress]
     files: list[PartFile]
     damage: dict[str, int] = field(default_factory=dict)
+
+    def choices_of(self, broker: str) -> dict[str, Any]:
+        """Return the choices with which a broker was read; those of this export for a broker that was not."""
+        progress = self.read.get(broker)
+        return self.choices if progress is None or progress.choices is None else progress.choices
+
+    def read_before(self, choices: dict[str, Any]) -> dict[str, Progress]:
+        """Return what was read of each broker, for a manifest that has other ``choices``."""
+        own = {broker: self.choices_of(broker) for broker in self.read}
+        return {
+            broker: replace(progress, choices=None if own[broker] == choices else own[broker])
+            for broker, progress in self.read.items()
+        }
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -311,7 +325,8 @@ def _progress_json(progress: Progress) -> dict[str, Any]:
         place: dict[str, Any] = {"queues": progress.queues, "end": progress.end}
     else:
         place = {"startCommitLogOffset": progress.start, "endCommitLogOffset": progress.end}
-    return {"store": progress.store, **place, "lastRecord": asdict(last) if last is not None else None}
+    own = {} if progress.choices is None else {"choices": progress.choices}
+    return {"store": progress.store, **place, "lastRecord": asdict(last) if last is not None else None, **own}
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -348,7 +363,9 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
 
 def _progress(found: dict[str, Any]) -> Progress:
     last = LastRecord(**found["lastRecord"]) if found["lastRecord"] is not None else None
+    own = dict(found["choices"]) if "choices" in found else None
     if "queues" in found:
         queues = {topic: {name: int(end) for name, end in ends.items()} for topic, ends in found["queues"].items()}
-        return Progress(str(found["store"]), 0, int(found["end"]), last, queues)
-    return Progress(str(found["store"]), int(found["startCommitLogOffset"]), int(found["endCommitLogOffset"]), last)
+        return Progress(str(found["store"]), 0, int(found["end"]), last, queues, own)
+    start, end = int(found["startCommitLogOffset"]), int(found["endCommitLogOffset"])
+    return Progress(str(found["store"]), start, end, last, choices=own)

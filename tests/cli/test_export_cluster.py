@@ -152,6 +152,26 @@ def test_a_target_of_both_goes_on_with_each(
     assert pq.read_table(to).num_rows == before > 400
 
 
+def test_a_broker_of_other_topics_is_not_gone_on_with(
+    store: Callable[[str], Path], peer: StorePeer, run: Run, tmp_path: Path
+) -> None:
+    """Then messages of these topics that were there before would be missing."""
+    files, live, to = store("49-lmq"), address_of(peer), tmp_path / "lake"
+    other = ("-t", "T_*")
+    assert run(live, "--to", to, "-t", TOPIC)[0] == Exit.DONE
+    assert run(files, "--to", to, *other, "--engine", "local", "--mode", "append")[0] == Exit.NO
+    assert run(files, "--to", to, "--engine", "local", "--mode", "append")[0] == Exit.DONE
+    status, _, err = run(live, "--to", to, "--since-last")
+    assert (status, f"broker-a was exported to {to} with topics = {TOPIC}, not all" in err) == (Exit.USAGE, True)
+    assert run(live, "--to", to, "-t", TOPIC, "--since-last")[0] == Exit.DONE
+    for key in [key for key, _ in _of(peer, "T_fifo")]:
+        peer.queues[key].clear()
+    # The broker has nothing of this topic yet; it was asked all the same.
+    assert run(live, "--to", to, "-t", "T_fifo", "--mode", "append")[0] == Exit.DONE
+    status, _, err = run(live, "--to", to, "-t", "T_fifo", "--since-last")
+    assert status == Exit.DONE, err
+
+
 def test_files_and_clusters_do_not_go_on_from_each_other(root: Path, peer: StorePeer, run: Run, tmp_path: Path) -> None:
     live, files = tmp_path / "live", tmp_path / "files"
     assert run(address_of(peer), "--to", live)[0] == Exit.DONE
