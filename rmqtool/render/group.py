@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from rmqtool.render.output import Output
@@ -47,14 +47,19 @@ def group_rows(groups: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a row for each group: its settings, how many topics it has, and its lag in all of them."""
     for name, group in groups.items():
         places = [place for queues in group["topics"].values() for place in queues.values()]
-        times = [place["oldestUnreadTimestamp"] for place in places if "oldestUnreadTimestamp" in place]
         yield {
             "group": name,
             **{key: value for key, value in group.items() if key != "deleted"},
             "topics": len(group["topics"]),
-            "lag": sum(max(place["lag"] or 0, 0) for place in places),
-            "oldestUnreadTimestamp": min(times, default=None),
+            **lag_of(places),
         }
+
+
+def lag_of(places: Collection[Mapping[str, Any]]) -> dict[str, int | None]:
+    """Return the lag of a group in some queues together, and since when a message there is unread."""
+    times = [place["oldestUnreadTimestamp"] for place in places if "oldestUnreadTimestamp" in place]
+    lag = sum(max(place["lag"] or 0, 0) for place in places)
+    return {"lag": lag, "oldestUnreadTimestamp": min(times, default=None)}
 
 
 def group_lines(output: Output, groups: Mapping[str, Any]) -> Iterator[str]:

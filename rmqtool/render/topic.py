@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from rmqtool.render import text
+from rmqtool.render.group import lag_of
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut, Kind
 
@@ -51,9 +52,7 @@ def topic_lines(output: Output, row: Any) -> Iterator[str]:
 
 def _group_rows(row: Any) -> Iterator[dict[str, Any]]:
     for group, places in row["groups"].items():
-        times = [place["oldestUnreadTimestamp"] for place in places.values() if "oldestUnreadTimestamp" in place]
-        lag = sum(max(place["lag"] or 0, 0) for place in places.values())
-        yield {"group": group, "queues": len(places), "lag": lag, "oldestUnreadTimestamp": min(times, default=None)}
+        yield {"group": group, "queues": len(places), **lag_of(places.values())}
 
 
 # Up to this width names and numbers of a list are aligned.

@@ -98,6 +98,17 @@ def test_a_pipe_gets_room_for_many_lines_and_what_is_no_pipe_stays_as_it_is(tmp_
     assert (tmp_path / "file").read_bytes() == b"{}\n"
 
 
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="this system has no sizes of pipes")
+def test_a_larger_pipe_is_not_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqtool.render.output._PIPE", 8192)
+    read, write = os.pipe()
+    with open(read, "rb"), open(write, "wb") as out:
+        before = fcntl.fcntl(write, fcntl.F_GETPIPE_SZ)
+        with Output(Look(mode=Mode.JSONL), out) as output:
+            output.json_lines([b"{}\n"])
+        assert fcntl.fcntl(write, fcntl.F_GETPIPE_SZ) == before > 8192
+
+
 def test_half_a_surrogate_pair_is_an_escape_and_the_line_is_utf8() -> None:
     row = {"topic": "a\ud83d", "\udc00": "订"}
     line = spelled(Mode.JSONL, [row])
