@@ -79,4 +79,5 @@ def test_a_worker_that_does_not_see_the_store(writable_store: Unpacker, tmp_path
     assert len(answers) == 10
     said = [answer for answer in answers if answer != 933]
     assert all(isinstance(answer, str) and _SAID in answer for answer in said), said
-    assert failures != "1" or len(said) == 10
+    # A split that fails is given up at once, or tried up to four times: then nearly always on the worker that sees it.
+    assert len(said) == 10 if failures == "1" else 933 in answers
