@@ -21,7 +21,7 @@ from rmqtool.client.puller import Span
 from rmqtool.client.topic_stream import Plan, iter_parts
 from rmqtool.errors import NotFound, Refused, StoreError
 from rmqtool.exports.choice import Choice, OnCorrupt
-from rmqtool.exports.parquet import Layout, PartWriter
+from rmqtool.exports.parquet import PartWriter
 from rmqtool.exports.run import Collected, Outcome, Request, opened_for, require_same, require_same_choices
 from rmqtool.exports.splits import Written, spelled
 from rmqtool.exports.target import Progress, QueueEnds
@@ -178,13 +178,13 @@ class _Pass:
     def run(self, spans: Sequence[Span]) -> None:
         """Write the messages of these queues."""
         request, target = self.collected.request, self.collected.target
-        projection = request.choice.projection(self.broker, "us" if request.delta else "ms")
+        projection = request.choice.projection(self.broker, request.time_unit)
         directory = uuid4().hex
         writer = PartWriter(
             f"{target.staging}/{directory}",
             self.stem,
             projection.schema(),
-            Layout(request.partition_by, flat=request.delta, clustered=request.clustered),
+            request.layout,
             most_bytes=_MOST_BYTES,
         )
         damages: list[Damage] = []

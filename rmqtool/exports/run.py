@@ -13,7 +13,7 @@ import pyarrow as pa
 from rmqtool import __version__
 from rmqtool.columns.batches import SCHEMA_VERSION
 from rmqtool.errors import NoSpace, NotFound, Refused, StoreError, UsageError
-from rmqtool.exports.choice import Choice, OnCorrupt
+from rmqtool.exports.choice import Choice, OnCorrupt, TimeUnit
 from rmqtool.exports.delta import DeltaTarget, opened_delta, progress_of
 from rmqtool.exports.parquet import Layout, PartFile, PartitionBy, open_writer, settled_size, writing
 from rmqtool.exports.splits import Source, WriteWork, Written, plan_sources
@@ -69,6 +69,16 @@ class Request:
     clustered: bool = False
     # Why nothing can match: the text for topics that no store has.
     refusal: NotFound | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """The arrangement of rows in files."""
+        return Layout(self.partition_by, flat=self.delta, clustered=self.clustered)
+
+    @property
+    def time_unit(self) -> TimeUnit:
+        """The unit of times in files: Delta has no milliseconds."""
+        return "us" if self.delta else "ms"
 
     def as_json(self) -> dict[str, Any]:
         """Return the part of the request that the manifest records."""
@@ -158,9 +168,9 @@ def run_export(request: Request, engine: Engine) -> Outcome:
 
 def _job(request: Request, target: AnyTarget, source: Source, at: int) -> Job:
     prefix = f"part-{target.number:06}-{at:03}"
-    queues = source.plan.queues
-    layout = Layout(request.partition_by, flat=request.delta, clustered=request.clustered)
-    return Job(source, WriteWork(target.staging, prefix, source.broker, source.choice, queues, layout))
+    choice, queues = source.choice, source.plan.queues
+    work = WriteWork(target.staging, prefix, source.broker, choice, queues, request.layout, request.time_unit)
+    return Job(source, work)
 
 
 def opened_for(request: Request) -> AbstractContextManager[AnyTarget]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rmqtool.columns.batches import Projection, iter_batches
 from rmqtool.errors import ReadFailed, StoreError, UsageError, WriteFailed
-from rmqtool.exports.choice import Choice
+from rmqtool.exports.choice import Choice, TimeUnit
 from rmqtool.exports.parquet import Layout, PartFile, PartWriter
 from rmqtool.log.by_queues import reader_of
 from rmqtool.log.queue_entries import QueueFiles, read_places
@@ -285,10 +285,11 @@ class WriteWork:
     choice: Choice
     queues: Sequence[QueueFiles]
     layout: Layout = field(default_factory=Layout)
+    time_unit: TimeUnit = "ms"
 
     def __call__(self, asked: Range, write: Callable[[bytes], object] | None = None) -> Answered:  # noqa: ARG002
         """Write the messages of a range; ``found`` of the answer is ``Written``."""
-        projection = self.choice.projection(self.broker, "us" if self.layout.flat else "ms")
+        projection = self.choice.projection(self.broker, self.time_unit)
         reader = BatchReader(asked, self.choice, projection, self.queues)
         directory = uuid4().hex
         stem = f"{self.prefix}-{asked.file.base_offset + asked.start:020}"
