@@ -392,7 +392,7 @@ def _widen_pipe(out: IO[bytes]) -> None:
     """Give a pipe more room, so that the writer and the reader wait less often for each other."""
     # This fails for a file, and where the room of one user is used up. The output works as it is.
     with suppress(OSError, ValueError):
-        # Whoever made the pipe may have given it more.
+        # The program that made the pipe may have given it more.
         if hasattr(fcntl, "F_SETPIPE_SZ") and fcntl.fcntl(out.fileno(), fcntl.F_GETPIPE_SZ) < _PIPE:
             fcntl.fcntl(out.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
 
