@@ -24,7 +24,15 @@ from rmqtool.engine.consume_queue import QueueSizes
 from rmqtool.engine.message import Host, QueueKey
 from rmqtool.engine.row_queues import QueueRows
 from rmqtool.errors import Refused, RmqtoolError, StoreError, UsageError, WriteFailed
-from rmqtool.files.filesystem import Kind, ReadableFile, ReadableFileSystem, WritableFileSystem, join, make_directories
+from rmqtool.files.filesystem import (
+    Kind,
+    ReadableFile,
+    ReadableFileSystem,
+    WritableFileSystem,
+    iter_tree,
+    join,
+    make_directories,
+)
 from rmqtool.formats import paths
 from rmqtool.formats.bridges import is_bridge
 from rmqtool.formats.codes import FILLER_SIZE
@@ -87,15 +95,17 @@ def mark_closed(files: WritableFileSystem, made: tuple[str, ...] = (ABORT,)) -> 
 
 
 # The directories of an empty store. A broker creates those that are missing.
+_UNFINISHED = f"{BROKER_CONF}.new"
 DIRECTORIES = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX, paths.CONFIG)
 
 
 def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
     """Create an empty store with the settings of ``config``.
 
-    Raises Refused if the directory is not empty, and UsageError for a file size below 1.
+    Raises Refused if the directory is not empty, and UsageError for a file size below 1. The settings come last, whole:
+    a creation that was interrupted is done again.
     """
-    if filesystem.listdir():
+    if not is_blank(filesystem):
         raise Refused(
             "the directory is not empty",
             file=filesystem.shown(""),
@@ -109,10 +119,19 @@ def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
         "A broker reads this file, too: start it with -c.",
     )
     text = config.with_unknown(AS_VERSION, config.version.value).encode_broker_conf(comments)
-    with filesystem.create(BROKER_CONF) as file:
+    if filesystem.exists(_UNFINISHED):
+        filesystem.unlink(_UNFINISHED)
+    with filesystem.create(_UNFINISHED) as file:
         file.pwrite(text.encode("utf-8"), 0)
         file.fsync()
+    filesystem.rename(_UNFINISHED, BROKER_CONF)
     filesystem.fsync_dir()
+
+
+def is_blank(filesystem: ReadableFileSystem) -> bool:
+    """Return whether a directory is empty, or has no more than the creation of a store that was interrupted."""
+    left = {(directory, Kind.DIRECTORY) for directory in DIRECTORIES} | {(_UNFINISHED, Kind.FILE)}
+    return all(found in left for found in iter_tree(filesystem))
 
 
 # The sizes of new files. With 0, a broker creates files that cannot hold anything.

@@ -57,6 +57,7 @@ _COUNTED = (
 _LONGEST = 32
 # Names that an export leaves if it was killed before its commit, or is still running.
 _OURS = re.compile(r"_delta_log|[0-9a-f]{32}|part-[0-9-]+-[0-9a-f]{8}\.parquet")
+_ENTRY = re.compile(r"[0-9]{20}\.json")
 # Errors of Delta's client after which another writer was first.
 _LOST = re.compile(r"concurrent|already exists|conflict", re.IGNORECASE)
 _READERS = 16
@@ -97,6 +98,7 @@ class DeltaTarget:
             locks.enter_context(locked_staging(self.staging, self.directory))
             with writing(self.directory):
                 clear_staging(self.staging)
+                _remove_torn(os.path.join(self.directory, _LOG))
         self._table = self._open()
         if self._table is None:
             self._require_empty()
@@ -179,6 +181,7 @@ class DeltaTarget:
             for path in (*(os.path.join(log, one) for one in os.listdir(log)), log, self.directory):
                 if not os.path.isdir(path) or path in (log, self.directory):
                     sync(path)
+            sync(os.path.realpath(os.path.dirname(self.directory)))
 
     def _write(self, actions: list[Any], schema: Any, about: Any) -> None:
         from deltalake.transaction import create_table_with_add_actions
@@ -317,7 +320,7 @@ class DeltaTarget:
                 return
             os.makedirs(directory, exist_ok=True)
             write_whole(path, data)
-            sync(directory)
+            _sync_place(directory)
 
     def _move(self, source: str, directory: str, name: str) -> None:
         path = f"{directory}/{name}"
@@ -327,7 +330,7 @@ class DeltaTarget:
                 storage.move(storage_of(source)[1], where)
                 return
             move(source, path)
-            sync(directory)
+            _sync_place(directory)
 
     def _options(self) -> dict[str, str]:
         """Return what Delta's client has to know beside the variables of the environment."""
@@ -365,6 +368,36 @@ def opened_delta(directory: str, mode: Mode, partition_by: Sequence[PartitionBy]
     with ExitStack() as locks:
         target.prepare(locks)
         yield target
+
+
+def _sync_place(directory: str) -> None:
+    """Make the names in a directory durable, and its own."""
+    sync(directory)
+    sync(os.path.realpath(os.path.dirname(directory)))
+
+
+def _remove_torn(log: str) -> None:
+    """Remove the last entry of a table's log if it is not whole.
+
+    Delta's client gives an entry its name before its content is durable. A power cut between the two leaves a table
+    that no reader accepts. That commit was never acknowledged.
+    """
+    names = sorted(filter(_ENTRY.fullmatch, os.listdir(log))) if os.path.isdir(log) else []
+    if not names:
+        return
+    path = os.path.join(log, names[-1])
+    with open(path, "rb") as file:
+        lines = file.read().splitlines()
+    if not lines or not all(map(_is_object, lines)):
+        os.unlink(path)
+        sync(log)
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def progress_of(progress: Progress, before: int) -> Progress:

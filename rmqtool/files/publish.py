@@ -238,6 +238,8 @@ def new_directory(path: str) -> Iterator[None]:
         if not was_there:
             os.rmdir(path)
         raise
+    # The content is durable: sync its name, too.
+    sync(os.path.dirname(os.path.realpath(path)))
 
 
 def _remove_all(path: str) -> None:
@@ -268,9 +270,14 @@ class Renames:
         return os.path.exists(self._announced)
 
     def announce(self, moves: Iterable[Move]) -> None:
-        """Make the list of the renames durable."""
-        write_whole(self._announced, json.dumps(list(moves)).encode("utf-8", "surrogateescape"))
+        """Make the list of the renames durable, after the names that it speaks of."""
+        listed = list(moves)
+        sources = (os.path.join(self._parent, source) for source, _ in listed)
+        for directory in sorted(_above(sources, self._directory)):
+            sync(directory)
+        write_whole(self._announced, json.dumps(listed).encode("utf-8", "surrogateescape"))
         sync(self._directory)
+        sync(os.path.realpath(self._parent))
 
     def finish(self) -> None:
         """Do the announced renames that are not done yet, and make them durable."""
@@ -280,15 +287,13 @@ class Renames:
         for source, path in moves:
             if os.path.lexists(source) and not os.path.lexists(path):
                 move(source, path)
-        touched = {self._parent}
-        for _, path in moves:
-            above = path
-            while above != self._parent:
-                touched.add(above)
-                above = os.path.dirname(above)
+        paths = [path for _, path in moves]
+        touched = {self._parent, *paths, *_above(paths, self._parent)}
         for directory in sorted(filter(os.path.isdir, touched)):
             sync(os.path.realpath(directory))
         os.unlink(self._announced)
+        # Before what the list speaks of is removed: the next process would do the renames again.
+        sync(self._directory)
 
     def undo(self, keep: str) -> None:
         """Undo the renames that were done; those that cannot be undone stay announced.
@@ -310,6 +315,17 @@ class Renames:
         with open(self._announced, "rb") as file:
             moves = json.loads(file.read().decode("utf-8", "surrogateescape"))
         return [(os.path.join(self._parent, source), os.path.join(self._parent, path)) for source, path in moves]
+
+
+def _above(paths: Iterable[str], top: str) -> set[str]:
+    """Return the directories above the paths that are below ``top``."""
+    found = set()
+    for path in paths:
+        above = os.path.dirname(path)
+        while above.startswith(f"{top}{os.sep}"):
+            found.add(above)
+            above = os.path.dirname(above)
+    return found
 
 
 def move(source: str, path: str) -> None:

@@ -15,9 +15,10 @@ from typing import Any, Final, Self
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.config.broker_conf import decode_properties
-from rmqtool.engine.load import create_store
+from rmqtool.engine.load import create_store, is_blank
 from rmqtool.errors import Refused, RemoteError, StoreError, UsageError
 from rmqtool.files.filesystem import Closable, WritableFileSystem
+from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.files.publish import new_directory
 from rmqtool.formats import paths
@@ -68,7 +69,7 @@ class MirrorDirectory(Closable):
     @classmethod
     def open(cls, root: str, settings: MasterSettings, address: str) -> Self:
         """Open the mirror of a master, or make it. Raises Refused for a directory of anything else."""
-        if not os.path.isdir(root) or not os.listdir(root):
+        if _is_new(root):
             with new_directory(root), PosixWritableFileSystem(root) as files:
                 create_store(files, _config(root, settings, address))
         with ExitStack() as stack:
@@ -93,6 +94,14 @@ class MirrorDirectory(Closable):
     def close(self) -> None:
         self._lock.close()
         self.files.close()
+
+
+def _is_new(root: str) -> bool:
+    """Return whether a mirror has yet to be made here, or one that was begun has to be made again."""
+    if not os.path.isdir(root):
+        return True
+    with PosixReadableFileSystem(root) as files:
+        return is_blank(files)
 
 
 def _config(root: str, settings: MasterSettings, address: str) -> StoreConfig:

@@ -110,6 +110,17 @@ def test_only_what_is_new_is_added(writable_store: Unpacker, tmp_path: Path) -> 
     assert table.transaction_version(f"rmqtool/{broker}") == read["endCommitLogOffset"]
 
 
+@pytest.mark.parametrize("torn", [b"", bytes(700), b'{"commitInfo":{}}\n{"add":{"pa'], ids=["empty", "zeros", "half"])
+def test_a_commit_that_a_power_cut_tore_is_made_again(writable_store: Unpacker, tmp_path: Path, torn: bytes) -> None:
+    root = writable_store("49-lmq")
+    assert export(root, tmp_path / "t", "--since-last") == Exit.DONE
+    put(root, [{"topic": "New", "body": "hello"}], create=True)
+    (tmp_path / f"t/_delta_log/{1:020}.json").write_bytes(torn)
+    assert export(root, tmp_path / "t", "--since-last") == Exit.DONE
+    table = DeltaTable(tmp_path / "t")
+    assert (rows_of(table).num_rows, table.version()) == (201, 1)
+
+
 def test_a_manifest_without_a_commit_does_not_count(
     writable_store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

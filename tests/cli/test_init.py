@@ -48,6 +48,17 @@ def test_a_directory_that_holds_something_is_refused_and_left_alone(tmp_path, ca
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_a_creation_that_was_interrupted_is_done_again(tmp_path, capsys):
+    for name in ("commitlog", "consumequeue"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "broker.conf.new").write_bytes(b"# Set")
+    assert run(capsys, "init", tmp_path)[0] == Exit.DONE
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["broker.conf", "commitlog", "config", "consumequeue", "index"]
+    assert b"storePathRootDir=" in (tmp_path / "broker.conf").read_bytes()
+    assert run(capsys, "init", tmp_path)[0] == Exit.REFUSED
+
+
 @pytest.mark.parametrize("conf", ["nonsense=1", "mappedFileSizeCommitLog=many", "noequals"])
 def test_a_setting_that_means_nothing_is_an_error_before_anything_is_made(conf, tmp_path, capsys):
     status, _, err = run(capsys, "init", tmp_path / "s", "--conf", conf)

@@ -15,15 +15,29 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.proof import crashes, cuts, disk_images, faults, kills, mirrored, mutants, recorded, sectors, served, starts
+from tests.proof import (
+    crashes,
+    cuts,
+    disk_images,
+    faults,
+    kills,
+    mirrored,
+    mutants,
+    recorded,
+    sectors,
+    served,
+    starts,
+    works,
+)
 from tests.proof.campaign import Campaign
-from tests.proof.canaries import CANARIES, STARTED, hunt
+from tests.proof.canaries import CANARIES, PUBLISHED, STARTED, hunt
 from tests.proof.ledger import ROOT, Ledger
 from tests.proof.table import table_of
 
 CAMPAIGNS: tuple[Campaign, ...] = (
     crashes.CAMPAIGN,
     recorded.CAMPAIGN,
+    works.CAMPAIGN,
     faults.CAMPAIGN,
     kills.KILLS,
     kills.SIGNALS,
@@ -99,8 +113,9 @@ def _processor_seconds() -> float:
 
 def _hunt_all() -> int:
     missed = 0
-    for canary in (*CANARIES, *([STARTED] if starts.missing() is None else [])):
-        caught = hunt(canary)
+    published = PUBLISHED if works.missing() is None else ()
+    for canary in (*CANARIES, *([STARTED] if starts.missing() is None else []), *published):
+        caught = hunt(canary, range(1)) if canary in published else hunt(canary)
         missed += caught is None
         print(f"{canary.word}: " + (f"after {caught.states} states: {caught.failure}" if caught else "NOT NOTICED"))
     return 1 if missed else 0

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -27,22 +27,27 @@ from tests.proof.ledger import ROOT
 from tests.proof.model_disk import settle, tree_of_disk
 from tests.proof.workshop import copied
 from tests.support.faulty import FaultyFileSystem
-from tests.support.faulty_disk import Crash, FaultyDisk, Inode
+from tests.support.faulty_disk import Change, Crash, FaultyDisk, Inode, link, move, unlink
 
 _CALLS = (
-    "openat,pwrite64,pwritev,write,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,"
-    "ftruncate,fallocate"
+    "openat,pwrite64,pwritev,write,lseek,fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,"
+    "mkdir,mkdirat,rmdir,ftruncate,fallocate,sendto"
 )
 _LINE = re.compile(r"(?:\[pid +)?(?P<pid>\d+)\]? +(?P<rest>.*)")
 _WHOLE = re.compile(r"(?P<name>\w+)\((?P<given>.*)\) += (?P<result>-?\d+)(?:<(?P<path>[^>]*)>)?")
 _FILE = re.compile(r"(?:\d+|AT_FDCWD)<([^>]*)>")
 _TEXT = re.compile(r'"([^"]*)"')
+# Calls that tell somebody something, and change nothing.
+TOLD = ("said", "sent")
 _STATES = 16
 _MARK = "\\x"
 
 
 class Did(NamedTuple):
-    """A call that changed or synced something below the store's parent, or bytes for standard output."""
+    """A call that changed or synced something below the store's parent, or bytes for standard output or a socket.
+
+    ``path`` of bytes for a socket is the socket.
+    """
 
     name: str
     path: str
@@ -85,7 +90,7 @@ class _Transcript:
             whole = self._whole(line)
             match = _WHOLE.match(whole) if whole else None
             if match is not None and int(match["result"]) >= 0:
-                yield from self._call(match["name"], match["given"], match["path"])
+                yield from self._call(match["name"], match["given"], match["path"], int(match["result"]))
 
     def _whole(self, line: str) -> str | None:
         """Return a call with its result; another thread may have come between the two."""
@@ -101,9 +106,10 @@ class _Transcript:
         return rest
 
     def _below(self, path: str) -> str | None:
-        return path.removeprefix(self._parent) if path.startswith(self._parent) else None
+        """Return a path from the parent of the store on, "" for the parent itself, None for what is elsewhere."""
+        return f"{path}/".removeprefix(self._parent)[:-1] if f"{path}/".startswith(self._parent) else None
 
-    def _call(self, name: str, given: str, result_path: str | None) -> Iterator[Did]:
+    def _call(self, name: str, given: str, result_path: str | None, result: int) -> Iterator[Did]:
         files = [_unhex(one).decode() for one in _FILE.findall(given)]
         texts = [_unhex(one) for one in _TEXT.findall(given)]
         if name == "write" and given.startswith("1<"):
@@ -118,14 +124,27 @@ class _Transcript:
             if path is not None:
                 yield Did(kind, path)
             return
-        if name.startswith("rename"):
+        if name.startswith(("rename", "link")):
             ends = [self._below(_joined(files[at] if files else "", texts[at].decode())) for at in (0, 1)]
             if ends[0] is not None and ends[1] is not None:
-                yield Did("rename", ends[0], ends[1])
+                yield self._named(name, given, ends[0], ends[1])
+            return
+        if name == "sendto":
+            yield Did("sent", files[0], data=texts[0][:result])
             return
         path = self._below(files[0]) if files else None
         if path is not None:
-            yield from self._change(name, path, given, texts)
+            yield from self._change(name, path, given, (texts, result))
+
+    def _named(self, name: str, given: str, old: str, new: str) -> Did:
+        """Return the call that gave a file another name, or one more."""
+        if name.startswith("link"):
+            return Did("link", old, new)
+        if "RENAME_EXCHANGE" in given:
+            return Did("exchange", old, new)
+        if old in self._ends:
+            self._ends[new] = self._ends.pop(old)
+        return Did("rename", old, new)
 
     def _open(self, given: str, result_path: str | None) -> Iterator[Did]:
         path = self._below(_unhex(result_path or "").decode())
@@ -137,14 +156,17 @@ class _Transcript:
         if "O_TRUNC" in given:
             yield Did("truncate", path, at=0)
 
-    def _change(self, name: str, path: str, given: str, texts: list[bytes]) -> Iterator[Did]:
+    def _change(self, name: str, path: str, given: str, done: tuple[list[bytes], int]) -> Iterator[Did]:
         numbers = [int(one) for one in re.findall(r"(?<=, )\d+(?=,|$)", given)]
-        if name == "pwrite64":
-            yield Did("pwrite", path, data=texts[0], at=numbers[-1])
+        texts, result = done
+        if name in ("pwrite64", "pwritev"):
+            yield Did("pwrite", path, data=b"".join(texts)[:result], at=numbers[-1])
         elif name == "write":
             at = self._ends.get(path, 0)
-            self._ends[path] = at + len(texts[0])
-            yield Did("pwrite", path, data=texts[0], at=at)
+            self._ends[path] = at + result
+            yield Did("pwrite", path, data=texts[0][:result], at=at)
+        elif name == "lseek":
+            self._ends[path] = result
         elif name in ("ftruncate", "fallocate"):
             size = numbers[-1] if name == "ftruncate" else numbers[-1] + numbers[-2]
             yield Did("truncate" if name == "ftruncate" else "grow", path, at=size)
@@ -156,6 +178,17 @@ def _joined(directory: str, path: str) -> str:
     return path if path.startswith("/") or not directory else f"{directory}/{path}"
 
 
+def strace(trace: str) -> list[str]:
+    """Return the words that a command line is put after, so that its calls are written to ``trace``."""
+    return ["strace", "-f", "-y", "-xx", "-s", "99999999", "-o", trace, f"--trace={_CALLS}"]
+
+
+def calls_of(trace: str, parent: Path) -> tuple[Did, ...]:
+    """Return what was written to ``trace``, of what is below a directory."""
+    text = Path(trace).read_text(encoding="ascii", errors="replace")
+    return tuple(_Transcript(text, parent).calls())
+
+
 @lru_cache(maxsize=64)
 def record(name: str) -> Recording:
     """Run a command under strace; return what it did."""
@@ -163,22 +196,22 @@ def record(name: str) -> Recording:
     with copied(before.parent) as root, tempfile.NamedTemporaryFile(suffix=".strace") as trace:
         files = reader.tree_of(root.parent, "store")
         words = [str(word) for word in writer.words(root)]
-        shell = ["strace", "-f", "-y", "-xx", "-s", "99999999", "-o", trace.name, f"--trace={_CALLS}"]
         subprocess.run(
-            [*shell, sys.executable, "-m", "rmqtool", *words],
+            [*strace(trace.name), sys.executable, "-m", "rmqtool", *words],
             input=writer.given,
             capture_output=True,
             cwd=ROOT,
             check=False,
         )
-        text = Path(trace.name).read_text(encoding="ascii", errors="replace")
-        return Recording(lay(files), tuple(_Transcript(text, root.parent).calls()))
+        return Recording(lay(files), calls_of(trace.name, root.parent))
 
 
-def lay(before: dict[str, bytes]) -> FaultyDisk:
-    """Return a disk with these files, all durable."""
+def lay(before: dict[str, bytes], directories: Sequence[str] = ()) -> FaultyDisk:
+    """Return a disk with these files, and directories that may be empty, all durable."""
     disk = FaultyDisk()
     files = FaultyFileSystem(disk)
+    for path in directories:
+        disk.directory(path)
     for path, data in before.items():
         names = path.split("/")[:-1]
         for depth in range(1, len(names) + 1):
@@ -206,18 +239,17 @@ def _share(inode: Inode) -> None:
         _share(below)
 
 
-def replay(disk: FaultyDisk, calls: tuple[Did, ...]) -> bytes:
-    """Do the calls again on a disk until the power goes; return what was said on standard output until then."""
-    files, said = FaultyFileSystem(disk), b""
+def replay(disk: FaultyDisk, calls: Sequence[Did], told: list[Did]) -> None:
+    """Do the calls again on a disk until the power goes; ``told`` gets what was told until then."""
+    files = FaultyFileSystem(disk)
     try:
         for did in calls:
-            if did.name == "said":
-                said += did.data
+            if did.name in TOLD:
+                told.append(did)
             else:
                 _do(files, did)
     except Crash:
         pass
-    return said
 
 
 def _do(files: FaultyFileSystem, did: Did) -> None:
@@ -230,6 +262,8 @@ def _do(files: FaultyFileSystem, did: Did) -> None:
         getattr(files, did.name)(did.path)
     elif did.name == "rename":
         _rename(files, did.path, did.other)
+    elif did.name in ("link", "exchange"):
+        _NAMED[did.name](files.disk, did.path, did.other)
     elif files.is_directory(did.path):
         files.fsync_dir(did.path)
     elif files.exists(did.path):
@@ -243,18 +277,54 @@ def _rename(files: FaultyFileSystem, source: str, target: str) -> None:
         files.rename(source, target)
         return
     disk = files.disk
-    old, new = disk.directory(source.rpartition("/")[0]), disk.directory(target.rpartition("/")[0])
-    from tests.support.faulty_disk import link, move, unlink
-
-    inode = old.names[source.rpartition("/")[2]]
+    (old, old_name), (new, new_name) = (_place(disk, path) for path in (source, target))
+    inode = old.names[old_name]
     disk.begin("rename", target)
     if old is new:
-        old.change(move(source.rpartition("/")[2], target.rpartition("/")[2], inode))
+        old.change(move(old_name, new_name, inode))
     else:
-        arrival = link(target.rpartition("/")[2], inode)
+        arrival = link(new_name, inode)
         new.change(arrival)
-        old.change(unlink(source.rpartition("/")[2], needs=arrival))
+        old.change(unlink(old_name, needs=arrival))
     disk.end()
+
+
+def _place(disk: FaultyDisk, path: str) -> tuple[Inode, str]:
+    """Return the directory of a path, and the name in it."""
+    above, _, name = path.rpartition("/")
+    return disk.directory(above), name
+
+
+def _link(disk: FaultyDisk, path: str, other: str) -> None:
+    """Give a file one more name."""
+    (above, name), (below, second) = _place(disk, path), _place(disk, other)
+    disk.begin("link", other)
+    below.change(link(second, above.names[name]))
+    disk.end()
+
+
+def _exchange(disk: FaultyDisk, path: str, other: str) -> None:
+    """Let two names of different directories change places: one change of both, so that it arrives in both or none.
+
+    A file system keeps no directory under two names.
+    """
+    (one, name), (two, second) = _place(disk, path), _place(disk, other)
+    first, last = one.names[name], two.names[second]
+
+    def apply(directory: Inode, _outcome: int) -> None:
+        if directory.number == one.number:
+            directory.names[name] = last
+        else:
+            directory.names[second] = first
+
+    disk.begin("exchange", other)
+    change = Change(apply)
+    one.change(change)
+    two.change(change)
+    disk.end()
+
+
+_NAMED = {"link": _link, "exchange": _exchange}
 
 
 def _change(file: WritableFile, did: Did) -> None:
@@ -281,13 +351,13 @@ def run(seed: int) -> Outcome:
     result = Outcome()
     name, turn = _NAMES[seed % len(_NAMES)], seed // len(_NAMES)
     recording, before = record(name), command_cases.template(name)
-    count = sum(did.name != "said" for did in recording.calls)
+    count = sum(did.name not in TOLD for did in recording.calls)
     if not count:
         return result
     call = turn * _STRIDE % count + 1
     disk = recording.disk.after_crash(lambda _count: 0)
     disk.crash_at(call)
-    replay(disk, recording.calls)
+    replay(disk, recording.calls, [])
     disk.crashed = True
     chance = random.Random(f"recorded {seed}")
     for number, state in enumerate(disk.iter_outcomes(_STATES, seed=chance.randrange(1 << 30))):

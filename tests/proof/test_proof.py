@@ -28,9 +28,10 @@ from tests.proof import (
     sectors,
     served,
     syncs,
+    works,
 )
 from tests.proof.campaign import Campaign, Outcome
-from tests.proof.canaries import CANARIES, Canary, hunt
+from tests.proof.canaries import CANARIES, PUBLISHED, Canary, hunt
 from tests.proof.crash_lives import Life, Retention, Services
 from tests.proof.crashes import LIVES
 from tests.proof.ledger import ROOT, Ledger
@@ -89,6 +90,56 @@ def test_a_sync_that_is_left_out_is_noticed(site: syncs.Site) -> None:
     assert syncs.noticed(site) is not None
 
 
+_RECORDED = pytest.mark.skipif(recorded.missing() is not None, reason=str(recorded.missing()))
+# The others are recorded in slow runs: strace doubles the time of a start.
+_QUICK_WORK = works.MoreExports
+
+
+def _walk_work(number: int) -> tuple[list[str], int]:
+    tried = works.walk(works.WORKS[number])
+    return tried.failures, tried.states
+
+
+def _hunt_in_work(number: int) -> bool:
+    return hunt(PUBLISHED[number], range(1)) is not None
+
+
+@_RECORDED
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=() if work is _QUICK_WORK else pytest.mark.slow)
+        for number, work in enumerate(works.WORKS)
+    ],
+    ids=lambda number: works.WORKS[number].name,
+)
+def test_a_power_cut_in_a_work_publishes_nothing_by_half(number: int, fresh: ProcessPoolExecutor) -> None:
+    failures, states = fresh.submit(_walk_work, number).result()
+    assert failures == []
+    assert states > 10
+
+
+@_RECORDED
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=() if canary.lives == (_QUICK_WORK,) else pytest.mark.slow)
+        for number, canary in enumerate(PUBLISHED)
+    ],
+    ids=lambda number: PUBLISHED[number].word,
+)
+def test_a_work_without_some_of_its_syncs_is_noticed(number: int, fresh: ProcessPoolExecutor) -> None:
+    assert fresh.submit(_hunt_in_work, number).result()
+
+
+@pytest.mark.slow
+@_RECORDED
+def test_some_power_cuts_in_works() -> None:
+    tried = [works.run(seed) for seed in range(6 * len(works.WORKS))]
+    assert [failure for one in tried for failure in one.failures] == []
+    assert sum(one.states for one in tried) > 100
+
+
 @pytest.mark.slow
 def test_some_power_cuts_of_real_file_systems() -> None:
     # Asking makes file systems and mounts them: not while tests are collected.
@@ -122,7 +173,7 @@ def test_many_power_cuts(life: type[Life], part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(recorded.missing() is not None, reason=str(recorded.missing()))
+@_RECORDED
 def test_some_power_cuts_in_recorded_commands() -> None:
     tried = [recorded.run(seed) for seed in range(4 * len(WRITERS))]
     assert [failure for one in tried for failure in one.failures] == []

@@ -57,6 +57,14 @@ def test_the_files_are_those_of_the_master(master, tmp_path):
     assert (done.line["from"], done.line["lagBytes"], int(done.status)) == (0, 0, 0)
 
 
+def test_a_mirror_whose_first_start_was_interrupted_is_made_again(master, tmp_path):
+    master.grow(3)
+    (tmp_path / "m/commitlog").mkdir(parents=True)
+    (tmp_path / "m/broker.conf.new").touch()
+    once(master, tmp_path / "m")
+    assert log_files(tmp_path / "m") == master.files()
+
+
 def test_byte_0_is_asked_for_by_1_and_reports_end_at_the_end(master, tmp_path):
     master.grow(100)
     once(master, tmp_path / "m")
