@@ -6,7 +6,8 @@ Upstream has nothing like it.
 
 A streaming query asks again for a batch if it was stopped before it noted that the batch is stored. So the store has a
 file that names the last batch of each query. It changes together with the messages, and a batch that it names is not
-stored again.
+stored again. The file also names the last record of the batch: a recovery can cut it off the log, and then the batch
+is stored again.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ from rmqtool.files.publish import (
     publish,
     require_replaceable,
 )
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.topics import check_topic_name, is_allowed_to_send
+from rmqtool.log.end import find_log_end, read_record
 from rmqtool.store.config_files import add_topics, queue_counts
 from rmqtool.store.listing import beneath
 from rmqtool.store.open import SINK_BATCHES, Store, open_store
+from rmqtool.store.queues import simple_queues
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,12 +205,14 @@ def import_staged(staging: JobDirectory, files: Sequence[StagedFile], batch: Str
                 named[topic] = max(queue, named.get(topic, -1))
         wanted = {topic: max(most + 1, _DEFAULT_QUEUES) for topic, most in named.items()}
         with suppress(_IsStored), replaced_store(staging.beside, wanted) as store:
-            if batch is not None:
-                # Only with the lock held can no other process store it.
-                _note_batch(store.setup.files, batch, SystemClock().now())
+            # Only with the lock held can no other process store it.
+            if _has_batch_at(staging.beside, batch):
+                raise _IsStored
             importing = _Import(store, named)
             for file in files:
                 importing.take(file.path)
+            if batch is not None:
+                _note_batch(store.setup.files, batch, SystemClock().now(), importing.last_record())
             return importing.count
         return 0
     finally:
@@ -218,14 +224,45 @@ def _has_batch_at(root: str, batch: StreamBatch | None) -> bool:
     if batch is None or is_new(root):
         return False
     # Another job may be replacing the store now; the file is read again when it has finished.
-    with suppress(FileMissing), PosixReadableFileSystem(root) as files:
-        return _has_batch(_read_batches(files), batch)
+    with suppress(FileMissing):
+        with PosixReadableFileSystem(root) as files:
+            noted = _read_batches(files).get(batch.query)
+        return noted is not None and batch.number <= noted["batch"] and _is_in_log(root, noted.get("last"))
     return False
 
 
-def _has_batch(batches: Mapping[str, Any], batch: StreamBatch) -> bool:
-    last = batches.get(batch.query)
-    return last is not None and batch.number <= last["batch"]
+def _is_in_log(root: str, last: Mapping[str, int] | None) -> bool:
+    """Return whether the log still has the ``last`` record of a batch, or had it until retention deleted it.
+
+    A record that cannot be read does not count: to store a batch twice is better than to lose it.
+    """
+    if last is None:
+        return True
+    with open_store(root) as store:
+        log = store.commit_log
+        if len(log) and last[_PLACE] < log.min_offset:
+            return True
+        found = read_record(log, last[_PLACE], verify=False)
+        end = find_log_end(log, simple_queues(store.listing), dledger=store.is_dledger).physical_offset
+        # After the end of the log can be records that a recovery cut off.
+        return found is not None and _told(found) == last and last[_PLACE] < end
+
+
+# The keys of a record that differ from those of another one at the same place.
+_PLACE = "physicalOffset"
+
+
+def _told(record: Message) -> dict[str, int]:
+    return {
+        _PLACE: record.physical_offset,
+        "size": record.total_size,
+        "bodyCRC": record.body_crc,
+        "storeTimestamp": record.store_timestamp,
+    }
+
+
+_OF_LAST = {_PLACE, "size", "bodyCRC", "storeTimestamp"}
+_VERSION = 1
 
 
 def _read_batches(files: ReadableFileSystem) -> dict[str, Any]:
@@ -235,25 +272,35 @@ def _read_batches(files: ReadableFileSystem) -> dict[str, Any]:
     with files.open_read(SINK_BATCHES) as file:
         data = file.pread_exactly(file.size(), 0)
     try:
-        queries = json.loads(data)["queries"]
-        return {str(query): {**last, "batch": int(last["batch"])} for query, last in queries.items()}
+        noted = json.loads(data)
+        version, queries = noted["version"], noted["queries"]
+        found = {str(query): {**last, "batch": int(last["batch"])} for query, last in queries.items()}
+        if any("last" in one and set(one["last"]) != _OF_LAST for one in found.values()):
+            raise ValueError("a last record is not whole")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{SINK_BATCHES} does not tell which batches of streaming queries the store has; nothing was stored",
             file=files.shown(SINK_BATCHES),
             hint="restore it from a backup; without it a batch that runs again is stored twice",
         ) from error
+    if version != _VERSION:
+        raise StoreError(
+            f"{SINK_BATCHES} has version {version}, and this rmqtool knows version {_VERSION}; nothing was stored",
+            file=files.shown(SINK_BATCHES),
+            hint="write with the newer rmqtool that wrote it",
+        )
+    return found
 
 
-def _note_batch(files: WritableFileSystem, batch: StreamBatch, now: int) -> None:
-    """Note that the store has a batch; raise _IsStored if that was noted before."""
+def _note_batch(files: WritableFileSystem, batch: StreamBatch, now: int, last: Message | None = None) -> None:
+    """Note that the store has a batch, with its ``last`` record."""
     queries = _read_batches(files)
-    if _has_batch(queries, batch):
-        raise _IsStored
     queries[batch.query] = {"batch": batch.number, "storedAt": now}
+    if last is not None:
+        queries[batch.query]["last"] = _told(last)
     aside = f"{SINK_BATCHES}.tmp"
     with files.create(aside) as file:
-        file.pwrite(json.dumps({"version": 1, "queries": queries}, indent=1).encode(), 0)
+        file.pwrite(json.dumps({"version": _VERSION, "queries": queries}, indent=1).encode(), 0)
         file.fsync()
     files.rename(aside, SINK_BATCHES)
 
@@ -268,6 +315,7 @@ class _Import:
         # By topic, the queue of the next message that names no queue and has no sharding key.
         self._turns = dict.fromkeys(named, 0)
         self._undispatched = 0
+        self._last_place = -1
         for topic, queue in named.items():
             self._require_sendable(topic)
             if queue >= self._queues[topic]:
@@ -308,10 +356,16 @@ class _Import:
         for row, status in put.refused.items():
             raise self._refusal(columns, row, status)
         self.count += len(columns)
+        if len(columns):
+            self._last_place = int(put.physical_offsets.max())
         self._undispatched += 1
         if self._undispatched == _DISPATCH:
             self.store.dispatch_now()
             self._undispatched = 0
+
+    def last_record(self) -> Message | None:
+        """Return the record of the last message that was put; None without one."""
+        return read_record(self.store.commit_log.segments, self._last_place) if self.count else None
 
     def _queue_ids(self, batch: pa.RecordBatch, topics: Sequence[str]) -> Any:
         """Return the queue of each message: the one it names, the one of its sharding key, or each queue in turn."""

@@ -16,6 +16,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.columns.outgoing import Refusal, stage_messages
 from rmqtool.config import StoreConfig, Version
+from rmqtool.engine import bulk_load
 from rmqtool.engine.bulk_load import import_staged, require_ready, staged_file
 from rmqtool.engine.load import create_store
 from rmqtool.errors import Refused, StoreError, StoreInUse
@@ -23,6 +24,10 @@ from rmqtool.files import publish as exchange
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.files.publish import JobDirectory
 from rmqtool.formats.commit_log import Message
+from rmqtool.formats.flaws import Flaw
+from rmqtool.log.end import read_record
+from rmqtool.log.walk import SegmentWalk
+from rmqtool.store.open import open_store
 from tests.support.engine_stores import iter_records
 from tests.support.stores import FileState, tree_state
 
@@ -299,3 +304,22 @@ def test_staging_and_removal_of_the_place_at_the_same_time(root: Path) -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_record_that_a_broker_cut_off_and_left_in_the_file_does_not_count(writable_store: Any) -> None:
+    """A broker that recovers leaves what it cuts off whole, after the end of the log."""
+    root = writable_store("49-recovered")
+    with open_store(str(root)) as store:
+        log = store.commit_log
+        walks = [(segment, SegmentWalk(log.open(segment), segment.base_offset)) for segment in log]
+        (found,) = [
+            segment.base_offset + (walk.find_record(place.file_offset) or 0)
+            for segment, walk in walks
+            for place in walk.places()
+            if isinstance(place.what, Flaw) and place.what.code == "CL-STALE"
+        ]
+        stale, first = read_record(log, found), read_record(log, log.min_offset)
+    for last, is_stored in ((stale, False), (first, True)):
+        with PosixWritableFileSystem(str(root)) as files:
+            bulk_load._note_batch(files, bulk_load.StreamBatch("query", 3), 0, last)
+        assert bulk_load._has_batch_at(str(root), bulk_load.StreamBatch("query", 3)) is is_stored

@@ -140,6 +140,74 @@ def test_a_stored_batch_is_known_while_a_broker_runs(tmp_path: Path, monkeypatch
     assert beside(root) == []
 
 
+def offsets_in(root: Path) -> list[int]:
+    return [one["commitLogOffset"] for one in rmqtool.scan(str(root))]
+
+
+def log_file(root: Path) -> Path:
+    (file,) = (root / "commitlog").iterdir()
+    return file
+
+
+def small_store(root: Path) -> Path:
+    """Make a store whose segments are small enough to be read through."""
+    assert main(["init", str(root), "--conf", "mappedFileSizeCommitLog=65536", "--quiet"]) == 0
+    return root
+
+
+def test_a_batch_that_was_cut_off_is_stored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last record is torn, and a recovery cuts it off before Spark has noted the batch."""
+    root = small_store(tmp_path / "store")
+    sink = Sink(root, "query")
+    sink.run(monkeypatch, 0, range(10))
+    sink.run(monkeypatch, 1, range(10, 15))
+    with log_file(root).open("r+b") as file:
+        file.seek(offsets_in(root)[-1])
+        file.write(bytes(8))
+    (root / "abort").touch()
+    assert main(["recover", str(root), "--apply", "--quiet"]) in (0, 1)
+    assert keys_in(root) == keys(range(14))
+    sink.run(monkeypatch, 1, range(10, 15))
+    assert keys_in(root) == keys(range(14), range(10, 15))
+    sink.run(monkeypatch, 1, range(10, 15))
+    assert keys_in(root) == keys(range(14), range(10, 15))
+
+
+def test_a_batch_that_was_cut_off_and_written_over_is_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = small_store(tmp_path / "store")
+    sink = Sink(root, "query")
+    sink.run(monkeypatch, 0, range(10))
+    at = offsets_in(root)[8]
+    with log_file(root).open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(8192))
+    (root / "abort").touch()
+    assert main(["recover", str(root), "--apply", "--quiet"]) in (0, 1)
+    rmqtool.put(str(root), [{"topic": "T", "body": f"more{number}", "keys": "m"} for number in range(9)])
+    sink.run(monkeypatch, 0, range(10))
+    assert keys_in(root) == [*keys(range(8)), *["m"] * 9, *keys(range(10))]
+
+
+def test_a_batch_that_retention_deleted_is_not_stored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "store"
+    sink = Sink(root, "query")
+    sink.run(monkeypatch, 0, range(10))
+    noted = json.loads((root / MEMORY).read_text())
+    assert noted["queries"]["query"]["last"]["physicalOffset"] == offsets_in(root)[-1]
+    # As if its segment had been deleted, and the log began after it.
+    noted["queries"]["query"]["last"]["physicalOffset"] = -1
+    (root / MEMORY).write_text(json.dumps(noted))
+    sink.run(monkeypatch, 0, range(10))
+    assert keys_in(root) == keys(range(10))
+    # A file of before the last record was noted.
+    del noted["queries"]["query"]["last"]
+    (root / MEMORY).write_text(json.dumps(noted))
+    sink.run(monkeypatch, 0, range(10))
+    assert keys_in(root) == keys(range(10))
+
+
 def test_a_failed_batch_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "store"
     sink = Sink(root, "query")
@@ -158,10 +226,14 @@ def test_a_memory_that_does_not_tell_is_an_error(tmp_path: Path, monkeypatch: py
     root = tmp_path / "store"
     sink = Sink(root, "query")
     sink.run(monkeypatch, 0, range(5))
-    for text in ("", "[]", '{"queries": {"query": {}}}'):
+    noted = (root / MEMORY).read_text()
+    for text in ("", "[]", '{"version": 1, "queries": {"query": {}}}', noted.replace('"size"', '"length"')):
         (root / MEMORY).write_text(text)
         with pytest.raises(StoreError, match="does not tell which batches"):
             sink.run(monkeypatch, 1, range(5, 6))
+    (root / MEMORY).write_text(noted.replace('"version": 1', '"version": 2'))
+    with pytest.raises(StoreError, match="has version 2, and this rmqtool knows version 1"):
+        sink.run(monkeypatch, 1, range(5, 6))
     assert keys_in(root) == keys(range(5))
 
 
