@@ -193,10 +193,16 @@ class Retention:
             if not log.remove_first():
                 break
             removed.append((segment, messages))
-        files = []
+        files: list[str] = []
         if log.min_offset > self._cleaned_to:
+            try:
+                self._remove_units(log.min_offset, files)
+                files += self._remove_index(log.min_offset)
+            finally:
+                if files:
+                    self._on_removed()
+            # After an error the next run tries again.
             self._cleaned_to = log.min_offset
-            files = self._remove_units(log.min_offset)
         return _expired(removed, files, used)
 
     def find_expired(self, log: CommitLog) -> Expired:
@@ -241,25 +247,21 @@ class Retention:
             found.append(segment)
         return found
 
-    def _remove_units(self, log_min: int) -> list[str]:
-        """Remove the files of queues and index that point only to removed records; return their paths."""
+    def _remove_units(self, log_min: int, removed: list[str]) -> None:
+        """Remove the files of queues that point only to removed records; add their paths to ``removed``."""
         queues = self._dispatcher.queues
-        removed = []
-        for key, simple in queues.simple.items():
-            for base in self._behind(FileKind.CONSUME_QUEUE, key, UNIT_SIZE, log_min):
-                simple.remove_file(base)
-                removed.append(join(segment_directory(FileKind.CONSUME_QUEUE, *key), segment_name(base)))
-        for key, batch in queues.batch.items():
-            for base in self._behind(FileKind.BATCH_CONSUME_QUEUE, key, BATCH_UNIT_SIZE, log_min):
-                batch.remove_file(base)
-                removed.append(join(segment_directory(FileKind.BATCH_CONSUME_QUEUE, *key), segment_name(base)))
-        for directory in sorted({split(path)[0] for path in removed}):
-            # After a power cut the first of two files must not be back without the second.
-            self._files.fsync_dir(directory)
-        removed += self._remove_index(log_min)
-        if removed:
-            self._on_removed()
-        return removed
+        for kind, found, size in (
+            (FileKind.CONSUME_QUEUE, queues.simple, UNIT_SIZE),
+            (FileKind.BATCH_CONSUME_QUEUE, queues.batch, BATCH_UNIT_SIZE),
+        ):
+            for key, queue in found.items():
+                directory = segment_directory(kind, *key)
+                for base in self._behind(kind, key, size, log_min):
+                    queue.remove_file(base)
+                    removed.append(join(directory, segment_name(base)))
+                    # One after the other: after a power cut a file must not be back without the one after it. One
+                    # sync after all of them would not keep their order. upstream: it syncs no removal.
+                    self._files.fsync_dir(directory)
 
     def _behind(self, kind: FileKind, key: tuple[str, int], unit_size: int, log_min: int) -> list[int]:
         """Return the files of a queue whose last entry points to a removed record, oldest first.

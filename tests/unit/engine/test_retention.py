@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from rmqtool.config import Version
 from rmqtool.engine.get import GetMessageStatus
 from rmqtool.engine.load import count_messages
 from rmqtool.engine.store import MessageStore
+from rmqtool.errors import WriteFailed
 from rmqtool.files.filesystem import Attributes, Space
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.support.engine_stores import SEGMENT, a_message, clock_of, iter_records, small_setup, small_store, units
@@ -238,3 +240,55 @@ def test_c11_11_a_directory_that_is_gone_is_no_reason_to_remove_segments(tmp_pat
         # upstream: CleanCommitLogService counts it as less than empty, and removes what is old at any hour.
         assert store.clean_now().segments == 0
         assert len([*(tmp_path / "first").iterdir(), *(tmp_path / "unmounted").iterdir()]) >= 5
+
+
+def queue_files(store) -> list[str]:
+    return [entry.name for entry in store.setup.files.listdir("consumequeue/T/0")]
+
+
+@pytest.fixture
+def old_store() -> Iterator[MessageStore]:
+    """Return a store of which three segments are due, and with them several files of each queue."""
+    store = full_store()
+    age_first(store, 3)
+    clock_of(store).advance(TO_FOUR)
+    yield store
+    store.close()
+
+
+def test_queue_files_are_removed_one_after_the_other(old_store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sync after several removals would not keep their order: a power cut could leave a hole in the queue."""
+    calls = []
+    files = type(old_store.setup.files)
+    unlink, sync = files.unlink, files.fsync_dir
+    monkeypatch.setattr(files, "unlink", lambda self, path: (calls.append(path), unlink(self, path))[1])
+    monkeypatch.setattr(files, "fsync_dir", lambda self, path="": (calls.append(path), sync(self, path))[1])
+    before = queue_files(old_store)
+    old_store.clean_now()
+    gone = before[: -len(queue_files(old_store))]
+    assert len(gone) > 1
+    of_queue = [path for path in calls if path.startswith("consumequeue/T/0")]
+    assert of_queue == [path for name in gone for path in (f"consumequeue/T/0/{name}", "consumequeue/T/0")]
+
+
+def test_a_removal_that_fails_is_tried_again(old_store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers are told what is gone, and the files that were not reached go with the next run."""
+    files = type(old_store.setup.files)
+    sync = files.fsync_dir
+
+    def fails(self: Any, path: str = "") -> None:
+        if path.startswith("consumequeue"):
+            raise WriteFailed("no", file=path)
+        sync(self, path)
+
+    before = queue_files(old_store)
+    told: list[int] = []
+    monkeypatch.setattr(old_store._retention, "_on_removed", lambda: told.append(len(queue_files(old_store))))
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "fsync_dir", fails)
+        with pytest.raises(WriteFailed):
+            old_store.clean_now()
+    assert len(queue_files(old_store)) == len(before) - 1
+    old_store.clean_now()
+    assert told == [len(before) - 1, len(queue_files(old_store))]
+    assert told[1] < told[0]
