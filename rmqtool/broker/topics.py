@@ -17,6 +17,7 @@ from rmqtool.formats.config_shapes import DATA_VERSION, TOPIC_CONFIG
 from rmqtool.formats.config_shapes import TOPICS as SHAPE
 from rmqtool.formats.fastjson import Table
 from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import parse_long
 from rmqtool.formats.paths import TOPICS
 from rmqtool.formats.topics import (
     AUTO_CREATE_TOPIC,
@@ -39,6 +40,30 @@ _LETTERS = {"r": PERM_READ, "w": PERM_WRITE}
 _TABLE = SHAPE.fields["topicConfigTable"].shape
 
 TopicConfig = dict[str, Any]
+
+# The attributes of a topic and their values; none: a number from -1 on. upstream: TopicAttributes, TopicMessageType
+_ATTRIBUTES = {
+    "queue.type": "BatchCQ SimpleCQ",
+    "cleanup.policy": "DELETE COMPACTION",
+    "message.type": "UNSPECIFIED NORMAL FIFO DELAY TRANSACTION PRIORITY MIXED",
+    "reserve.time": "",
+}
+# They decide which files a topic has, so they are chosen when it is created.
+_LASTING = ("queue.type", "cleanup.policy")
+
+
+def _check_attribute(name: str, value: str) -> None:
+    """Raise UsageError for an attribute that brokers refuse. An empty value removes one."""
+    if name not in _ATTRIBUTES:
+        raise UsageError(f"topics have no attribute {name}", hint=f"one of {', '.join(_ATTRIBUTES)}")
+    allowed = _ATTRIBUTES[name].split()
+    if value == "":
+        return
+    if allowed and value not in allowed:
+        raise UsageError(f"{name} cannot be {value}", hint=f"one of {', '.join(allowed)}")
+    number = None if allowed else parse_long(value)
+    if not allowed and (number is None or number < -1):
+        raise UsageError(f"{name} cannot be {value}", hint="a number from -1 on")
 
 
 def parse_perm(text: str) -> int:
@@ -99,7 +124,12 @@ class TopicConfigs:
         """Change settings of a topic."""
         config = self._existing(topic)
         changed = {**config, **self._checked(settings)}
-        attributes = {**(config.get("attributes") or {}), **settings.get("attributes", {})}
+        before = config.get("attributes") or {}
+        attributes = {**before, **settings.get("attributes", {})}
+        for name in _LASTING:
+            if attributes.get(name, "") != before.get(name, ""):
+                hint = f"a new topic can have another: rmqtool topic STORE create NAME --attribute {name}=VALUE"
+                raise Refused(f"{name} of {topic} cannot be changed", hint=hint)
         if attributes:
             changed["attributes"] = {name: value for name, value in attributes.items() if value != ""}
         return self._set(topic, changed)
@@ -212,6 +242,8 @@ class TopicConfigs:
             raise UsageError(
                 "topics of 4.9 have no attributes", hint="leave them out, or use --as 5.3 for a newer broker"
             )
+        for name, value in (settings.get("attributes") or {}).items():
+            _check_attribute(name, str(value))
         return {name: value for name, value in settings.items() if value not in (None, {})}
 
     def _set(self, topic: str, config: TopicConfig) -> TopicConfig:

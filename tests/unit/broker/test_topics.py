@@ -73,6 +73,29 @@ def test_a_topic_of_4_9_has_no_attributes():
         configs.alter("Orders", attributes={"message.type": "FIFO"})
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [{"message.kind": "FIFO"}, {"message.type": "Fifo"}, {"reserve.time": "-2"}, {"reserve.time": "long"}],
+)
+def test_attributes_that_brokers_refuse(attributes):
+    configs, _ = topics()
+    with pytest.raises(UsageError, match=next(iter(attributes))):
+        configs.create("Orders", attributes=attributes)
+    assert configs.find("Orders") is None
+    assert configs.create("Orders", attributes={"reserve.time": "-1"})["attributes"] == {"reserve.time": "-1"}
+
+
+def test_what_decides_the_files_of_a_topic_cannot_be_changed():
+    configs, _ = topics()
+    configs.create("Orders", attributes={"cleanup.policy": "DELETE"})
+    assert configs.alter("Orders", attributes={"cleanup.policy": "DELETE"})["attributes"] == {
+        "cleanup.policy": "DELETE"
+    }
+    for attributes in ({"cleanup.policy": "COMPACTION"}, {"cleanup.policy": ""}, {"queue.type": "BatchCQ"}):
+        with pytest.raises(Refused, match="cannot be changed"):
+            configs.alter("Orders", attributes=attributes)
+
+
 def test_settings_are_changed_and_an_empty_attribute_goes():
     configs, _ = topics()
     configs.create("Orders", attributes={"message.type": "FIFO", "cleanup.policy": "DELETE"})
