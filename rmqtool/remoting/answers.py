@@ -198,6 +198,7 @@ NO_FILTER_BY: Final = Refusal(
 
 NO_OFFSET: Final = Refusal(_C.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 NO_CONSUMER: Final = Refusal(_C.SYSTEM_ERROR, "no consumer for this group, {group}")
+NO_MEMBERS: Final = Refusal(_C.SYSTEM_ERROR, "No Any Consumer online in the consumer group: [{group}]")
 NO_MESSAGE_AT: Final = Refusal(_C.SYSTEM_ERROR, "can not find message by the offset, {offset}")
 NO_MESSAGE_FOUND: Final = Refusal(_C.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
 

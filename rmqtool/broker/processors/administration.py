@@ -12,6 +12,7 @@ from rmqtool.broker.client_registry import Client
 from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.queries import stored_at
+from rmqtool.broker.rates import Span
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import Version
 from rmqtool.errors import Refused, UsageError
@@ -26,6 +27,7 @@ from rmqtool.remoting.bodies.broker import (
     GroupList,
     OffsetWrapper,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     SubscriptionGroupWrapper,
     TopicOffset,
     TopicStatsTable,
@@ -178,7 +180,8 @@ def topic_stats(broker: Broker, asked: Asked) -> RemotingCommand:
         last = stored_at(broker, header.topic, queue_id, high - 1) if high > low else 0
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
         found[queue] = TopicOffset(last_update_timestamp=last, max_offset=high, min_offset=low)
-    return answer(asked.command, body=TopicStatsTable(offset_table=found))
+    rate = _rate(broker, "TOPIC_PUT_NUMS", header.topic) if is_since(broker.version, "5.0.0") else None
+    return answer(asked.command, body=TopicStatsTable(offset_table=found, topic_put_tps=rate))
 
 
 def groups_of_topic(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -191,9 +194,21 @@ def groups_of_topic(broker: Broker, asked: Asked) -> RemotingCommand:
 
 def put_group(broker: Broker, asked: Asked) -> RemotingCommand:
     """Create a group, or change its settings."""
-    given = SubscriptionGroupConfig.decode(asked.command.body)
+    return _put_group(broker, asked, SubscriptionGroupConfig.decode(asked.command.body))
+
+
+def _put_group(broker: Broker, asked: Asked, given: SubscriptionGroupConfig) -> RemotingCommand:
     settings = {given.fields[name].wire: value for name, value in given.given.items() if name != "group_name"}
     return _put(broker, asked, broker.groups, given.group_name, settings)
+
+
+def put_groups(broker: Broker, asked: Asked) -> RemotingCommand:
+    """Create groups, or change their settings; the first that is refused ends it."""
+    for given in SubscriptionGroupList.decode(asked.command.body).group_config_list:
+        done = _put_group(broker, asked, given)
+        if done.code != ResponseCode.SUCCESS:
+            return done
+    return answer(asked.command)
 
 
 def get_group(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -233,10 +248,15 @@ def consume_stats(broker: Broker, asked: Asked) -> RemotingCommand:
 
 def stats_of_group(broker: Broker, group: str, topics: Iterable[str]) -> ConsumeStats:
     """Return how far a group is in each queue of some topics."""
-    found = {}
+    found, tps = {}, 0.0
+    online = broker.clients.consumers.get(group)
     for topic in topics:
         config = broker.topics.find(topic)
-        for queue_id in range(int((config or {}).get("readQueueNums", 0))):
+        if config is None or (online is not None and online.subscriptions and topic not in online.subscriptions):
+            # upstream: what the members no longer subscribe to is not shown while they are there.
+            continue
+        tps += _rate(broker, "GROUP_GET_NUMS", f"{topic}@{group}")
+        for queue_id in range(int(config["readQueueNums"])):
             offset = max(broker.offsets.query_offset(group, topic, queue_id), 0)
             queue = MessageQueue(topic, broker.config.broker_name, queue_id)
             found[queue] = OffsetWrapper(
@@ -245,7 +265,13 @@ def stats_of_group(broker: Broker, group: str, topics: Iterable[str]) -> Consume
                 last_timestamp=max(stored_at(broker, topic, queue_id, offset - 1), 0) if offset else 0,
                 pull_offset=offset,
             )
-    return ConsumeStats(consume_tps=0.0, offset_table=found)
+    return ConsumeStats(consume_tps=tps, offset_table=found)
+
+
+def _rate(broker: Broker, name: str, key: str) -> float:
+    """Return what a counter grew by the second over the last minute."""
+    counter = broker.history.find(name, key)
+    return 0.0 if counter is None else counter.over(Span.MINUTE).by_second
 
 
 def consumer_connections(broker: Broker, asked: Asked) -> RemotingCommand:

@@ -12,8 +12,11 @@ from rmqtool.broker.processors.administration import stats_of_group
 from rmqtool.broker.rates import WINDOWS
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import Version
+from rmqtool.formats.codes import is_since
 from rmqtool.formats.java import encode_text
 from rmqtool.formats.layouts import TIMER_CHECKPOINT
+from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.formats.topics import TIMER_TOPIC
 from rmqtool.remoting.answers import answer
 from rmqtool.remoting.bodies.broker import ConsumeStatsList, TimerMetrics
 from rmqtool.remoting.bodies.routes import KVTable
@@ -25,36 +28,75 @@ from rmqtool.remoting.requests.broker import (
     GetBrokerRuntimeInfo,
     GetTimerCheckPoint,
     GetTimerMetrics,
+    UpdateBrokerConfig,
 )
 from rmqtool.remoting.requests.groups import GetConsumeStatsInBroker
 
 _PERCENT = 100
+_GIB = 1 << 30
+# Settings of upstream that tools show (exportConfigs), with the values that this broker behaves by.
+_OTHERS = {
+    "brokerId": "0",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "slaveReadEnable": "false",
+    "traceTopicEnable": "false",
+    "useTLS": "false",
+}
+_FIXED = (
+    "rmqtool serve reads its settings at the start: change broker.conf or use --conf NAME=VALUE, and start it again"
+)
 
 
 def show_settings(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read the settings; secrets are masked."""
-    lines = [f"{one.name}={one.value}\n" for one in broker.config.iter_shown()]
+    host, port = broker.address
+    shown = {**_OTHERS, "brokerIP1": host, "listenPort": str(port)}
     if broker.ha_address is not None:
-        lines.append(f"haListenPort={broker.ha_address.rpartition(':')[2]}\n")
+        shown["haListenPort"] = broker.ha_address.rpartition(":")[2]
+    shown |= {one.name: str(one.value) for one in broker.config.iter_shown()}
+    lines = [f"{name}={value}\n" for name, value in shown.items()]
     version = f'{{"counter":0,"stateVersion":0,"timestamp":{broker.started}}}'
     return answer(asked.command, header=GetBrokerConfigAnswer(version=version), body=encode_text("".join(lines)))
 
 
+def keep_settings(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG001
+    """Refuse to change settings: a start reads them, and nothing reads them again."""
+    return answer(asked.command, ResponseCode.NO_PERMISSION, _FIXED)
+
+
 def show_state(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read counters and states. There are no thread pools here, so nothing waits in one."""
-    now, rates = broker.sample(), broker.rates
-    spoken = [rates.since(now, seconds) for seconds in WINDOWS]
-    condition = broker.store.condition()
-    takes_puts = broker.takes_puts
-    lowest = broker.store.reader.message_at(condition.min_offset) if condition.min_offset >= 0 else None
-    gets = " ".join(str(get) for _, get in spoken)
-    idle = dict.fromkeys(("sendThreadPool", "pullThreadPool", "queryThreadPool", "ackThreadPool"), "0")
+    """Read counters and states."""
     table = {
         "brokerVersionDesc": f"V{broker.version.replace('.', '_')}",
         "brokerVersion": str(OWN_VERSION),
-        "brokerActive": str(takes_puts).lower(),
+        "brokerActive": str(broker.takes_puts).lower(),
         "bootTimestamp": str(broker.started),
-        "runtime": f"[ {(now.time - broker.started) // 1000} seconds ]",
+        "runtime": _spell_run(broker.store.setup.clock.now() - broker.started),
+        "startAcceptSendRequestTimeStamp": "0",
+        **_traffic(broker),
+        **_queues_of_work(broker),
+        **_log_state(broker),
+        **_timers(broker),
+    }
+    if not broker.takes_puts:
+        table["putsRefused"] = broker.refusal_of_puts()
+    return answer(asked.command, body=KVTable(table=table))
+
+
+def _spell_run(milliseconds: int) -> str:
+    minutes, seconds = divmod(milliseconds // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _traffic(broker: Broker) -> dict[str, str]:
+    """Return how many messages came and went, and how fast."""
+    now, rates, counts = broker.sample(), broker.rates, broker.counts
+    spoken = [rates.since(now, seconds) for seconds in WINDOWS]
+    gets = " ".join(str(get) for _, get in spoken)
+    size = counts.put_bytes.total()
+    return {
         "msgPutTotalYesterdayMorning": str(rates.yesterday_morning.puts),
         "msgPutTotalTodayMorning": str(rates.today_morning.puts),
         "msgPutTotalTodayNow": str(now.puts),
@@ -64,20 +106,48 @@ def show_state(broker: Broker, asked: Asked) -> RemotingCommand:
         "putTps": " ".join(str(put) for put, _ in spoken),
         "getTransferedTps": gets,
         "getTransferredTps": gets,
-        "putMessageFailedTimes": str(broker.counts.failed_puts),
-        **{f"{pool}QueueSize": size for pool, size in idle.items()},
-        **{f"{pool}QueueHeadWaitTimeMills": size for pool, size in idle.items()},
-        "pageCacheLockTimeMills": "0",
+        "putMessageFailedTimes": str(counts.failed_puts),
+        "putMessageTimesTotal": str(now.puts),
+        "putMessageSizeTotal": str(size),
+        "putMessageAverageSize": str(size / now.puts if now.puts else 1.0),
+    }
+
+
+def _queues_of_work(broker: Broker) -> dict[str, str]:
+    """Return how much waits in each thread pool of a broker. This broker has no thread pool, so nothing waits."""
+    pools = ["send", "pull", "query"]
+    pools += ["ack", "litePull"] if is_since(broker.version, "5.0.0") else []
+    table = {f"{pool}ThreadPoolQueueSize": "0" for pool in pools}
+    table |= {f"{pool}ThreadPoolQueueHeadWaitTimeMills": "0" for pool in pools}
+    return {**table, "EndTransactionQueueSize": "0", "pageCacheLockTimeMills": "0", "dispatchMaxBuffer": "0"}
+
+
+def _log_state(broker: Broker) -> dict[str, str]:
+    """Return the bounds of the log, what is not yet on disk or in queues, and how full the disk is."""
+    condition = broker.store.condition()
+    lowest = broker.store.reader.message_at(condition.min_offset) if condition.min_offset >= 0 else None
+    space = broker.store.setup.files.space()
+    ratio = str(space.used_percent / _PERCENT)
+    return {
         "commitLogMinOffset": str(condition.min_offset),
         "commitLogMaxOffset": str(condition.wrote_offset),
         "dispatchBehindBytes": str(condition.wrote_offset - condition.dispatched_offset),
         "remainHowManyDataToFlush": f"{condition.wrote_offset - condition.flushed_offset} B",
         "earliestMessageTimeStamp": str(lowest.store_timestamp if lowest is not None else -1),
-        "commitLogDiskRatio": str((condition.disk_used or 0) / _PERCENT),
+        "commitLogDirCapacity": f"Total : {space.total / _GIB:.1f} GiB, Free : {space.free / _GIB:.1f} GiB.",
+        "commitLogDiskRatio": str(max(space.used_percent, condition.disk_used or 0) / _PERCENT),
+        "consumeQueueDiskRatio": ratio,
     }
-    if not takes_puts:
-        table["putsRefused"] = broker.refusal_of_puts()
-    return answer(asked.command, body=KVTable(table=table))
+
+
+def _timers(broker: Broker) -> dict[str, str]:
+    """Return how late the timer is (5.x), and how many messages it has not read; no slot is ever too full."""
+    timers = broker.services.timers
+    if not is_since(broker.version, "5.0.0") or not timers.is_enabled:
+        return {}
+    unread = max(broker.store.reader.bounds(TIMER_TOPIC, 0).max_offset - timers.queue_offset, 0)
+    late = max(broker.store.setup.clock.now() - timers.read_time, 0) // 1000
+    return {"timerReadBehind": str(late), "timerOffsetBehind": str(unread), "timerCongestNum": "0"}
 
 
 def stats_of_all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -118,4 +188,5 @@ ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
     GetBrokerRuntimeInfo: show_state,
     GetTimerCheckPoint: timer_checkpoint,
     GetTimerMetrics: timer_metrics,
+    UpdateBrokerConfig: keep_settings,
 }

@@ -34,6 +34,7 @@ Plain: TypeAlias = Callable[[Broker, Asked], Reply]
 SENDS = (10, 310, 320)
 REPLIES = (324, 325)
 RESET = 222
+OFFSETS = 223
 # Pops and their acks.
 POPS = (200050, 200051, 200053, 200054, 200151)
 PULLS = tuple(code.code for code in messages.PullMessage.codes)
@@ -47,6 +48,7 @@ _OF_BROKER: Mapping[type[Request], Plain] = {
     groups.GetConsumeStats: administration.consume_stats,
     groups.GetSubscriptionGroupConfig: administration.get_group,
     groups.UpdateSubscriptionGroup: administration.put_group,
+    groups.UpdateSubscriptionGroupList: administration.put_groups,
     clients.GetConsumerConnectionList: administration.consumer_connections,
     clients.GetProducerConnectionList: administration.producer_connections,
     topics.CreateTopic: administration.put_topic,
@@ -88,8 +90,9 @@ class Processors:
             **dict.fromkeys(SENDS, sending.send),
             **dict.fromkeys(REPLIES, sending.reply),
             **since_5,
-            # 220 is the same request to a client.
+            # 220 and 221 are the same requests to a client.
             RESET: partial(client_groups.reset_offsets, broker),
+            OFFSETS: partial(client_groups.ask_offsets, broker),
         }
         self.broker: Mapping[int, Processor] = {**self.fast, **dict.fromkeys(PULLS, self.pulling.pull)}
         self.names: Mapping[int, Processor] = _by_code(broker, name_server.ANSWERS.items())

@@ -20,6 +20,7 @@ from rmqtool.remoting.answers import (
     MEMBER_NOT_ONLINE,
     NO_CONSUMER,
     NO_FILTER_BY,
+    NO_MEMBERS,
     NO_TOPIC_TO_RESET,
     SUBSCRIPTION_UNREADABLE,
     answer,
@@ -29,6 +30,7 @@ from rmqtool.remoting.bodies.clients import (
     CheckClientRequestBody,
     ConsumerData,
     GetConsumerListByGroupResponseBody,
+    GetConsumerStatusBody,
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
@@ -42,6 +44,7 @@ from rmqtool.remoting.requests.clients import (
     ConsumeMessageDirectly,
     GetConsumerListByGroup,
     GetConsumerRunningInfo,
+    GetConsumerStatus,
     HeartbeatAnswer,
     ResetOffset,
     UnregisterClient,
@@ -49,6 +52,8 @@ from rmqtool.remoting.requests.clients import (
 
 # RESET_CONSUMER_CLIENT_OFFSET: a broker of 4.9 sends it to the members of a group whose offsets are reset.
 RESET_BY_MEMBER = 220
+# GET_CONSUMER_STATUS_FROM_CLIENT
+OFFSETS_OF_MEMBER = 221
 
 
 def take_heartbeat(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -155,6 +160,32 @@ def _ask(broker: Broker, asked: Asked, group: str, client_id: str, body: bytes =
         return found.replaced(opaque=command.opaque, serialize_type=command.serialize_type)
 
     return Forwarded(member, RemotingCommand(command.code, dict(command.ext), body), answered)
+
+
+def ask_offsets(broker: Broker, asked: Asked) -> Reply:
+    """Ask the members of a group, or one, which offsets they have in memory; one that does not answer is left out."""
+    header: GetConsumerStatus = asked.header  # type: ignore[assignment]
+    group = broker.clients.consumers.get(header.group)
+    if group is None or not group.members:
+        return refuse(asked.command, NO_MEMBERS, broker.version, group=header.group)
+    one = (header.client_addr or "").strip()
+    members = [(member, client.client_id) for member, client in group.members.items() if one in ("", client.client_id)]
+    told = GetConsumerStatus(topic=header.topic, group=header.group).encode()
+    found: dict[str, dict[MessageQueue, int]] = {}
+
+    def ask_next() -> Reply:
+        if not members:
+            return answer(asked.command, body=GetConsumerStatusBody(consumer_table=found))
+        member, client_id = members.pop(0)
+
+        def answered(said: RemotingCommand | None) -> Reply:
+            if said is not None and said.code == ResponseCode.SUCCESS and said.body:
+                found[client_id] = GetConsumerStatusBody.decode(said.body).message_queue_table or {}
+            return ask_next()
+
+        return Forwarded(member, RemotingCommand(OFFSETS_OF_MEMBER, told), answered)
+
+    return ask_next()
 
 
 def reset_offsets(broker: Broker, asked: Asked) -> Reply:

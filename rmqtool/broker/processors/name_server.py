@@ -28,6 +28,7 @@ from rmqtool.remoting.requests.names import (
     RegisterBroker,
     RegisterBrokerAnswer,
     UnregisterBroker,
+    UpdateNameServerConfig,
     WipeWritePermOfBroker,
     WipeWritePermOfBrokerAnswer,
 )
@@ -179,9 +180,17 @@ _SETTINGS = {
 }
 
 
+_FIXED = "the name server of rmqtool serve has no settings that can be changed"
+
+
 def show_settings(_broker: Broker, asked: Asked) -> RemotingCommand:
     """Read the settings of the name server."""
     return answer(asked.command, body="".join(f"{name}={value}\n" for name, value in _SETTINGS.items()).encode())
+
+
+def keep_settings(_broker: Broker, asked: Asked) -> RemotingCommand:
+    """Refuse to change settings of the name server: it behaves by none that could be changed."""
+    return answer(asked.command, ResponseCode.NO_PERMISSION, _FIXED)
 
 
 def wipe_write_perm(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -218,6 +227,7 @@ ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
     PutKVConfig: put_setting,
     RegisterBroker: register_slave,
     UnregisterBroker: unregister_slave,
+    UpdateNameServerConfig: keep_settings,
     DeleteTopicFromNamesrv: forget_topic,
     GetAllTopicListFromNameServer: list_topics,
     GetRouteInfo: find_route,

@@ -41,7 +41,7 @@ from rmqtool.remoting.requests.broker import (
 from rmqtool.remoting.requests.clients import GetAllProducerInfo
 from rmqtool.remoting.requests.groups import QuerySubscriptionByConsumer, QueryTopicsByConsumer
 from rmqtool.remoting.requests.offsets import CloneGroupOffset, QueryCorrectionOffset
-from rmqtool.remoting.requests.topics import QueryConsumeQueue, QueryConsumeTimeSpan
+from rmqtool.remoting.requests.topics import CleanUnusedTopic, QueryConsumeQueue, QueryConsumeTimeSpan
 
 # The most entries of a queue in one answer.
 _MOST_ENTRIES = 1024
@@ -92,7 +92,8 @@ def queue_entries(broker: Broker, asked: Asked) -> RemotingCommand:
     body = QueryConsumeQueueResponseBody(max_queue_index=high, min_queue_index=max(low, 0), queue_data=entries)
     group = broker.clients.consumers.get(header.consumer_group or "")
     if group is not None and topic in group.subscriptions:
-        body = body.replace(subscription_data=group.subscriptions[topic])
+        # No group has a bloom filter here: tools show that as null.
+        body = body.replace(subscription_data=group.subscriptions[topic], filter_data="null")
     return answer(asked.command, body=body)
 
 
@@ -106,7 +107,8 @@ def all_producers(broker: Broker, asked: Asked) -> RemotingCommand:
                 client_id=one.client_id,
                 language=one.language,
                 last_update_timestamp=now - (monotonic - one.last_seen),
-                remote_ip=one.address,
+                # As Java spells an address.
+                remote_ip=f"/{one.address}",
                 version=one.version,
             )
             for one in members.values()
@@ -156,7 +158,10 @@ def delete_expired(broker: Broker, asked: Asked) -> RemotingCommand:
 
 
 def clean_queues(_broker: Broker, asked: Asked) -> RemotingCommand:
-    """Say that queue files without messages are deleted: retention does it each time that it deletes log files."""
+    """Say that queue files without messages are deleted: retention does it each time that it deletes log files.
+
+    Those of deleted topics too, then.
+    """
     return answer(asked.command)
 
 
@@ -226,6 +231,7 @@ def least_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
 # The function that answers each of these requests.
 ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
     CleanExpiredConsumeQueue: clean_queues,
+    CleanUnusedTopic: clean_queues,
     CloneGroupOffset: clone_offsets,
     DeleteExpiredCommitLog: delete_expired,
     GetAllProducerInfo: all_producers,
