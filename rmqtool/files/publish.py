@@ -273,7 +273,7 @@ class Renames:
         """Make the list of the renames durable, after the names that it speaks of."""
         listed = list(moves)
         sources = (os.path.join(self._parent, source) for source, _ in listed)
-        for directory in sorted(_above(sources, self._directory)):
+        for directory in sorted({self._directory, *_above(sources, self._directory)}):
             sync(directory)
         write_whole(self._announced, json.dumps(listed).encode("utf-8", "surrogateescape"))
         sync(self._directory)
