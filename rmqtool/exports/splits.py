@@ -20,7 +20,8 @@ from rmqtool.errors import ReadFailed, StoreError, UsageError, WriteFailed
 from rmqtool.exports.choice import Choice, TimeUnit
 from rmqtool.exports.parquet import Layout, PartFile, PartWriter
 from rmqtool.log.by_queues import reader_of
-from rmqtool.log.queue_entries import QueueFiles, read_places
+from rmqtool.log.queue_entries import AFTER, QueueFiles, read_places
+from rmqtool.log.queue_parts import QueueParts
 from rmqtool.log.ranges import Answered, Plan, bounds_of_period, plan_ranges, range_length, read_plan
 from rmqtool.log.read import Damage, Part, Range, RangeReader, SegmentScan
 from rmqtool.log.select import Selection
@@ -123,6 +124,30 @@ def _ranges(file: LogFile, choice: Choice, start: int | None, log_end: int) -> I
             return
 
 
+# More bytes of queue files than this would make a plan too large for a driver: then each task lists the queues.
+_MOST_SHIPPED = 64 << 20
+
+
+def pack_queues(source: Source) -> dict[Range, bytes]:
+    """Return for each range of a source the queue files that its reader needs, for ``unpack_queues``.
+
+    It is empty for a log that is read through, and if all of them would be too large to be sent to tasks.
+    """
+    if not source.plan.queues:
+        return {}
+    parts, found, size = QueueParts(source.plan.queues), {}, 0
+    for asked in source.ranges:
+        begin = asked.file.base_offset + asked.start
+        end = asked.file.end_offset if asked.stop is None else asked.file.base_offset + asked.stop
+        # Entries that point past the end of the log are damage that the last task reports.
+        is_end = asked.stop is None and asked.file == source.plan.files[-1]
+        found[asked] = parts.packed(begin, AFTER if is_end else end)
+        size += len(found[asked])
+        if size > _MOST_SHIPPED:
+            return {}
+    return found
+
+
 class Messages(NamedTuple):
     """A batch of messages, and the damage of rows whose body is not inflated: they hold the stored bytes."""
 
@@ -184,15 +209,16 @@ class BatchReader:
                 self.end_offset = int(records.column("physical_offset")[-1]) + int(records.column("total_size")[-1])
                 yield from spelled(part, self.projection)
 
-    def check_landing(self, following: Range) -> None:
+    def check_landing(self, following: Range, queues: Sequence[QueueFiles]) -> None:
         """Raise unless this range ended where the ``following`` one begins, found by the same search.
 
-        By induction no record is lost and none is read twice, even if the guess of a begin was wrong.
+        ``queues`` are those of the other range: in a damaged queue the search depends on the files that are there. By
+        induction no record is lost and none is read twice, even if the guess of a begin was wrong.
         """
         file, reached = following.file, self.reader.reached
         if self.reader.began is None or reached is None:
             return
-        begins = _begin_of(following, self.choice, self.queues)
+        begins = _begin_of(following, self.choice, queues)
         end = file.size if following.stop is None else following.stop
         if begins is None or reached == file.size:
             landed = (begins is None and reached >= end) or (reached == file.size and not _is_record(file, begins))

@@ -180,6 +180,13 @@ def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
         return Named(int(offset), int(unit["physical_offset"]), int(unit["size"]))
 
 
+def read_first_places(queue: QueueFiles) -> list[int]:
+    """Return the physical offset in the first entry of each file: ``AFTER`` if it is not written, and of the first file
+    ``BEFORE``, which need not be read."""
+    with _QueueUnits(queue) as opened:
+        return [BEFORE, *(opened.physical_offset(int(first)) for first in opened.firsts[1:-1])]
+
+
 def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
     """Return the physical offsets in a simple queue's entries at ``queue_offsets``; -1 for a filler or no entry."""
     found = np.full(len(queue_offsets), -1, np.int64)

@@ -7,13 +7,15 @@ import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from rmqtool.errors import OptionalMissing, RmqtoolError, WriteFailed
 from rmqtool.exports.run import Answers, Job, Outcome, Request, run_export
-from rmqtool.exports.splits import WriteWork, require_same_target, require_same_view
+from rmqtool.exports.splits import WriteWork, pack_queues, require_same_target, require_same_view
+from rmqtool.log.queue_parts import unpack_queues
 from rmqtool.log.ranges import Answered, Effort, iter_answers
 from rmqtool.log.read import Note, Range
 from rmqtool.spark.session import require_pyspark, session
@@ -33,7 +35,8 @@ _NO_WORKER = (
     (re.compile(r"(Cannot run program [^\n]*)"), "the executors have no such Python: {}"),
 )
 
-Task = tuple[int, Range]
+# The number of the job, the range, and the queue files that it needs (``pack_queues``).
+Task = tuple[int, Range, bytes | None]
 
 
 def run_spark_export(request: Request, master: str, conf: Mapping[str, str], effort: Effort) -> Outcome:
@@ -42,8 +45,14 @@ def run_spark_export(request: Request, master: str, conf: Mapping[str, str], eff
 
 
 def _run_jobs(master: str, conf: Mapping[str, str], effort: Effort, jobs: Sequence[Job]) -> Generator[Answers]:
-    tasks = [(number, asked) for number, job in enumerate(jobs) for asked in job.source.ranges]
-    answers = iter(_run_tasks(master, conf, effort, [job.work for job in jobs], tasks) if tasks else [])
+    tasks: list[Task] = []
+    works: list[WriteWork] = []
+    for number, job in enumerate(jobs):
+        packed = pack_queues(job.source)
+        tasks += [(number, asked, packed.get(asked)) for asked in job.source.ranges]
+        # The works are sent to every task.
+        works.append(replace(job.work, queues=()) if packed else job.work)
+    answers = iter(_run_tasks(master, conf, effort, works, tasks) if tasks else [])
     for job in jobs:
         yield _in_order(job, answers)
 
@@ -83,11 +92,12 @@ def _try_all(works: Sequence[WriteWork], tasks: Iterable[Task]) -> Iterator[Answ
 
     A problem of a store or disk is an answer, because a second attempt would fail in the same way.
     """
-    for number, asked in tasks:
+    for number, asked, packed in tasks:
         try:
+            work = works[number] if packed is None else replace(works[number], queues=unpack_queues(packed))
             require_same_view(asked)
-            require_same_target(works[number].staging)
-            yield works[number](asked)
+            require_same_target(work.staging)
+            yield work(asked)
         except RmqtoolError as error:
             yield error
 

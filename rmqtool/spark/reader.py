@@ -10,7 +10,7 @@ messages is ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import zip_longest
@@ -32,8 +32,10 @@ from pyspark.sql.datasource import (
 
 from rmqtool.errors import StoreError
 from rmqtool.exports.choice import LEAST_SPLIT_SIZE, Choice, OnCorrupt
-from rmqtool.exports.splits import BatchReader, Source, plan_sources, require_same_view
+from rmqtool.exports.splits import BatchReader, Source, pack_queues, plan_sources, require_same_view
 from rmqtool.filters.tags import parse_tags
+from rmqtool.log.queue_entries import QueueFiles
+from rmqtool.log.queue_parts import unpack_queues
 from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest
 from rmqtool.log.read import Damage, Range, as_damage
 from rmqtool.log.sources import read_queue_files
@@ -54,12 +56,21 @@ _UNMOUNTED = 'is the volume of its commit log mounted? option("onCorrupt", "skip
 class Split(InputPartition):
     """One range of a store's file, with what only the plan knows about it."""
 
-    def __init__(self, asked: Range, following: Range | None, source: Source, damages: Sequence[Damage]) -> None:
+    def __init__(
+        self,
+        asked: Range,
+        following: Range | None,
+        source: Source,
+        damages: Sequence[Damage],
+        packed: Mapping[Range, bytes],
+    ) -> None:
         super().__init__(None)
         self.asked = asked
         self.following = following
         self.broker = source.broker
-        # With thousands of queues these would be most of a plan, so each task lists them itself.
+        # The queue files that the two ranges need. Without them a task that reads by queues lists the store.
+        self.queues = packed.get(asked)
+        self.queues_after = None if following is None else packed.get(following)
         self.queues_of = source.log.root if source.plan.queues else None
         self.bounds = (source.choice.physical_begin, source.choice.physical_end)
         self.version = source.choice.version
@@ -72,6 +83,12 @@ class Split(InputPartition):
         self.witnesses_of = source.log.root if is_last else None
         self.is_end = is_last and following is None
 
+    def find_queues(self) -> list[QueueFiles]:
+        """Return the queue files that the range needs; none if it is read through."""
+        if self.queues is not None:
+            return unpack_queues(self.queues)
+        return [] if self.queues_of is None else read_queue_files(self.queues_of)
+
     def judge(self, rest: Damage | None) -> Iterator[Damage]:
         """Yield the damage after the last record of a file, if this split ends it; ``rest`` is that damage."""
         if self.witnesses_of is None:
@@ -81,7 +98,7 @@ class Split(InputPartition):
         if rest is None and not self.is_end:
             return
         file = self.asked.file
-        queues = read_queue_files(self.witnesses_of)
+        queues = self.find_queues() or read_queue_files(self.witnesses_of)
         plan = Plan([file], [None], [file], live=self.live, witnesses=queues, usual_size=self.usual_size)
         judged = find_missing_end(plan, settled=False) if rest is None else judge_rest(rest, plan, file)
         yield from (found for found in judged if isinstance(found, Damage))
@@ -136,7 +153,7 @@ def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Itera
     base = split.asked.file.base_offset
     for damage in split.damages:
         yield from maker.of_damage(damage, base - damage.length)
-    queues = [] if split.queues_of is None else read_queue_files(split.queues_of)
+    queues = split.find_queues()
     reader = BatchReader(split.asked, choice, projection, queues)
     for found in reader.pieces():
         if isinstance(found, Damage):
@@ -147,16 +164,17 @@ def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Itera
         missing = damage.file != split.asked.file.name
         yield from maker.of_damage(damage, split.asked.file.end_offset if missing else base + damage.file_offset)
     if split.following is not None:
-        reader.check_landing(split.following)
+        after = split.queues_after
+        reader.check_landing(split.following, queues if after is None else unpack_queues(after))
 
 
 def splits_of(source: Source) -> Iterator[Split]:
     """Yield the splits of a store, in the order of its log."""
-    gaps = find_gaps(source.plan.files)
+    gaps, packed = find_gaps(source.plan.files), pack_queues(source)
     for asked, following in zip_longest(source.ranges, source.ranges[1:]):
         damages = [gaps.pop(asked.file)] if asked.file in gaps else []
         lands = following is not None and following.file == asked.file
-        yield Split(asked, following if lands else None, source, damages)
+        yield Split(asked, following if lands else None, source, damages, packed)
 
 
 _IN_PATTERNS = re.compile(r"[*?\[]")

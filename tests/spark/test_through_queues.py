@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from rmqtool.exports.choice import DEFAULT
+from rmqtool.exports.splits import WriteWork, pack_queues, plan_sources
 from rmqtool.files.posix import PosixReadableFile
+from rmqtool.log.ranges import Answered
 from tests.support.damaged import VERSIONS, Workshop, mutations
 from tests.support.exported import Row, expected_rows, rows_of
 from tests.support.stores import STORES
@@ -17,8 +23,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import InputPartition
 
+from rmqtool.spark.job import _try_all
 from rmqtool.spark.options import parse_options
-from rmqtool.spark.reader import RocketMQReader
+from rmqtool.spark.reader import RocketMQReader, Split
 from rmqtool.spark.schema import spark_schema
 
 Unpacker = Callable[[str], Path]
@@ -108,6 +115,41 @@ def test_rare_topic_reads_little_of_the_log(store: Unpacker, log_bytes: list[int
     log_bytes.clear()
     assert read_splits(reader, splits) == [row for row in everything if row["topic"] == rare]
     assert 0 < sum(log_bytes) < 0.3 * whole
+
+
+def _not_here(path: str, **_: object) -> NoReturn:
+    raise AssertionError(f"a task lists {path}")
+
+
+def test_tasks_get_the_queue_files_they_need_and_list_nothing(store: Unpacker, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = store("49-basic")
+    options = {"topic": "TopicTest", "splitsize": "20000"}
+    expected = rows(root, **options)
+    reader, splits = planned(root, **options)
+    sent = pickle.dumps((reader, splits))
+    assert len(splits) > 10
+    assert len(sent) < 2500 * len(splits)
+    with monkeypatch.context() as patch:
+        patch.setattr("rmqtool.log.sources.open_store", _not_here)
+        assert read_splits(*pickle.loads(sent)) == expected
+    assert len(expected) > 100
+    # Of a plan that would be too large each task lists the store.
+    monkeypatch.setattr("rmqtool.exports.splits._MOST_SHIPPED", 0)
+    reader, splits = planned(root, **options)
+    assert {split.queues for split in splits if isinstance(split, Split)} == {None}
+    assert read_splits(reader, splits) == expected
+
+
+def test_tasks_of_an_export_get_the_queue_files_they_need(store: Unpacker, tmp_path: Path) -> None:
+    choice = replace(DEFAULT, topics=("TopicTest",), split_size=20_000)
+    (source,) = plan_sources([str(store("49-basic"))], choice)
+    packed = pack_queues(source)
+    work = WriteWork(str(tmp_path), "part", source.broker, source.choice, source.plan.queues)
+    whole = [work(asked).found.files for asked in source.ranges]
+    sent = [(0, asked, packed[asked]) for asked in source.ranges]
+    found = list(_try_all([replace(work, queues=())], sent))
+    assert [answer.found.files for answer in found if isinstance(answer, Answered)] == whole
+    assert sum(file.rows for files in whole for file in files) > 100
 
 
 @pytest.mark.parametrize(

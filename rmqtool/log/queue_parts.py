@@ -1,0 +1,76 @@
+"""The queue files that a part of a log needs, as small values for tasks that read this part on other machines.
+
+A store can have thousands of queues, and a queue hundreds of files. The entries of one part of the log are in one or
+two files of each queue. A task that gets these need not list the store.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from rmqtool.errors import ReadFailed
+from rmqtool.log.queue_entries import QueueFile, QueueFiles, read_first_places
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import is_far
+
+# Names of queues and files repeat: the fastest level makes a fifteenth of them.
+_LEVEL = 1
+
+
+class QueueParts:
+    """Finds the files of queues that have the entries of a part of the log."""
+
+    def __init__(self, queues: Sequence[QueueFiles]) -> None:
+        self._queues = queues
+        self._firsts = [_first_places(queue) for queue in queues]
+        # Adjacent parts mostly need the same files.
+        self._last: tuple[list[slice], bytes] = ([], b"")
+
+    def between(self, begin: int, end: int) -> list[QueueFiles]:
+        """Return the queues with those of their files that have entries from ``begin`` to ``end``.
+
+        The nearest entries before and after are in them, too.
+        """
+        return self._select(self._slices(begin, end))
+
+    def packed(self, begin: int, end: int) -> bytes:
+        """Return the same as bytes for ``unpack_queues``."""
+        slices = self._slices(begin, end)
+        if slices != self._last[0]:
+            self._last = slices, zlib.compress(json.dumps(self._select(slices)).encode(), _LEVEL)
+        return self._last[1]
+
+    def _select(self, slices: list[slice]) -> list[QueueFiles]:
+        return [queue._replace(files=queue.files[files]) for queue, files in zip(self._queues, slices, strict=True)]
+
+    def _slices(self, begin: int, end: int) -> list[slice]:
+        return [
+            slice(None) if firsts is None else slice(bisect_left(firsts, begin) - 1, bisect_left(firsts, end) + 1)
+            for firsts in self._firsts
+        ]
+
+
+def unpack_queues(packed: bytes) -> list[QueueFiles]:
+    """Return the queues that were packed by another process of this job."""
+    return [
+        QueueFiles(QueueId(*queue), directory, tuple(QueueFile(*file) for file in files), is_batch)
+        for queue, directory, files, is_batch in json.loads(zlib.decompress(packed))
+    ]
+
+
+def _first_places(queue: QueueFiles) -> list[int] | None:
+    """Return the physical offset in the first entry of each file, with that of the first file as -1.
+
+    Return None if that does not tell which files are needed: for a damaged queue, and on object storage, where each
+    file would be a request.
+    """
+    if len(queue.files) == 1 or is_far(queue.directory):
+        return None
+    try:
+        places = read_first_places(queue)
+    except ReadFailed:  # the task will read the log without it
+        return None
+    return places if places == sorted(places) else None
