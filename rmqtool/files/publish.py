@@ -284,9 +284,16 @@ class Renames:
         moves = self._read()
         if not moves:
             return
+        aside: set[str] = set()
         for source, path in moves:
+            if not path.startswith(f"{self._directory}{os.sep}"):
+                # What goes out of the way is there durably before its name is taken: a second try must find it.
+                while aside:
+                    sync(os.path.realpath(aside.pop()))
             if os.path.lexists(source) and not os.path.lexists(path):
                 move(source, path)
+                if path.startswith(f"{self._directory}{os.sep}"):
+                    aside |= {os.path.dirname(path), self._directory, os.path.dirname(source)}
         paths = [path for _, path in moves]
         touched = {self._parent, *paths, *_above(paths, self._parent)}
         for directory in sorted(filter(os.path.isdir, touched)):
