@@ -123,6 +123,16 @@ def pause(real: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any
     return real(*given, **named)
 
 
+# What commands load when they come to need it: in each child again, where it is not loaded before.
+_LOADED_LATE = (
+    "encodings.ascii",
+    "encodings.utf_16_be",
+    "encodings.utf_32_be",
+    "lz4.frame",
+    "rocksdict",
+    "typer._click.decorators",
+    "zstandard",
+)
 # What no command line of the campaigns loads.
 _LEFT_OUT = ("rmqtool.spark", "rmqtool.browse", "rmqtool.testing", "rmqtool.__main__")
 
@@ -133,8 +143,12 @@ def _load_everything() -> None:
     for module in pkgutil.walk_packages(rmqtool.__path__, "rmqtool."):
         if not module.name.startswith(_LEFT_OUT):
             importlib.import_module(module.name)
+    for name in _LOADED_LATE:
+        importlib.import_module(name)
     # Building the command line takes as long as a small command. It is the same each time.
     cli._load = cache(cli._load)
+    cli.command_tree = cache(cli.command_tree)
+    cli.command_tree(COMMANDS)
     for entry in COMMANDS:
         cli._load(entry)
     gc.collect()
@@ -224,6 +238,8 @@ def _be_the_child(
     """Run the commands, and end this process."""
     status = 99
     try:
+        # What the campaigns have made is never garbage here, and looking at it copies its pages.
+        gc.freeze()
         faulthandler.disable()
         _direct(given, streams)
         listen()

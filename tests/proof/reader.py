@@ -10,13 +10,17 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 _V1, _V2, _BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 _MAGICS = (struct.pack(">I", _V1), struct.pack(">I", _V2))
 _SMALLEST = 91
-_UNIT = 20
+_ENTRY = struct.Struct(">qiq")
+_UNIT = _ENTRY.size
+# A multiple of a unit.
+_ZEROS = bytes(1024 * _UNIT)
 # A property checksum: its name, 0x01, ten digits with the last first, 0x02.
 _CRC_NAME, _CRC_LENGTH = b"__CRC32#\x01", 20
 
@@ -110,6 +114,16 @@ def _has_right_crc(properties: bytes, record: bytes) -> bool:
 
 def iter_segment(data: bytes, base: int) -> Iterator[Record]:
     """Yield the whole records of a segment in their order, also those after damage; none begins inside another."""
+    yield from _records_of(data, base)
+
+
+@lru_cache(maxsize=64)
+def _records_of(data: bytes, base: int) -> tuple[Record, ...]:
+    """Return the records of a segment; the same one is looked at again and again."""
+    return tuple(_iter_read(data, base))
+
+
+def _iter_read(data: bytes, base: int) -> Iterator[Record]:
     at = 0
     while at < len(data):
         found = record_at(data, at, base)
@@ -145,10 +159,18 @@ def iter_records(tree: Tree, directory: str = "commitlog") -> Iterator[Record]:
 def iter_queue(tree: Tree, topic: str, queue_id: int) -> Iterator[tuple[int, int, int]]:
     """Yield queue offset, physical offset and size of each written entry of a queue; fillers are left out."""
     for base, data in segments(tree, f"consumequeue/{topic}/{queue_id}").items():
-        for at in range(0, len(data) - _UNIT + 1, _UNIT):
-            physical_offset, size, _ = struct.unpack_from(">qiq", data, at)
+        units = memoryview(data)[: _written(data) // _UNIT * _UNIT]
+        for number, (physical_offset, size, _) in enumerate(_ENTRY.iter_unpack(units)):
             if size > 0 and size != 0x7FFFFFFF:
-                yield (base + at) // _UNIT, physical_offset, size
+                yield base // _UNIT + number, physical_offset, size
+
+
+def _written(data: bytes) -> int:
+    """Return where the zeros begin that fill the rest of a file, rounded up: most of a queue file was never written."""
+    end = len(data)
+    while data.endswith(_ZEROS, 0, end):
+        end -= len(_ZEROS)
+    return end
 
 
 def queues(tree: Tree) -> set[tuple[str, int]]:

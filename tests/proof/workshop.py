@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.support.stores import unpack
 
@@ -33,38 +35,76 @@ def _fast_directory() -> str | None:
     return str(shared) if shared.is_dir() and shutil.disk_usage(shared).free > 1 << 30 else None
 
 
+class _Part(NamedTuple):
+    """A file or a directory of a prepared one: its place below it, its mode, times and size, and where it has data."""
+
+    path: str
+    status: os.stat_result
+    data: tuple[tuple[int, int], ...]
+
+
 @contextmanager
 def copied(parent: Path) -> Iterator[Path]:
     """Give a copy of a prepared directory, holes as holes; it is removed afterwards. The path is that of the store."""
     place = workshop() / "case"
     try:
-        for directory, names, files in os.walk(parent):
-            target = place / Path(directory).relative_to(parent)
-            target.mkdir(exist_ok=True)
-            for one in names:
-                (target / one).mkdir()
-            for one in files:
-                copy_sparse(Path(directory, one), target / one)
+        place.mkdir()
+        for part in _parts(parent):
+            if stat.S_ISDIR(part.status.st_mode):
+                os.mkdir(f"{place}/{part.path}")
+            else:
+                _copy(f"{parent}/{part.path}", f"{place}/{part.path}", part)
         yield place / "store"
     finally:
         shutil.rmtree(place)
 
 
-def copy_sparse(source: Path, target: Path) -> None:
-    """Copy a file, its holes as holes."""
-    with source.open("rb") as old, target.open("wb") as new:
-        size, at = os.fstat(old.fileno()).st_size, 0
+@lru_cache(maxsize=128)
+def _parts(parent: Path) -> tuple[_Part, ...]:
+    """Return what is in a prepared directory, which nobody changes; directories before what is in them."""
+    found = []
+    for directory, names, files in os.walk(parent):
+        for name in (*names, *files):
+            path = os.path.join(directory, name)
+            data = tuple(_iter_data(path)) if name in files else ()
+            found.append(_Part(os.path.relpath(path, parent), os.stat(path), data))
+    return tuple(found)
+
+
+def _iter_data(path: str) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of each piece of a file that is no hole."""
+    with open(path, "rb") as file:
+        size, at = os.fstat(file.fileno()).st_size, 0
         while at < size:
             try:
-                at = os.lseek(old.fileno(), at, os.SEEK_DATA)
+                at = os.lseek(file.fileno(), at, os.SEEK_DATA)
             except OSError:
-                break
-            end = os.lseek(old.fileno(), at, os.SEEK_HOLE)
-            while at < end:
-                data = os.pread(old.fileno(), min(_PIECE, end - at), at)
-                at += os.pwrite(new.fileno(), data, at)
-        os.ftruncate(new.fileno(), size)
-    shutil.copystat(source, target)
+                return
+            end = os.lseek(file.fileno(), at, os.SEEK_HOLE)
+            yield at, end
+            at = end
+
+
+def _copy(source: str, target: str, part: _Part) -> None:
+    new = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(part.status.st_mode))
+    try:
+        if part.data:
+            old = os.open(source, os.O_RDONLY)
+            for begin, end in part.data:
+                for at in range(begin, end, _PIECE):
+                    os.pwrite(new, os.pread(old, min(_PIECE, end - at), at), at)
+            os.close(old)
+        os.ftruncate(new, part.status.st_size)
+        os.fchmod(new, stat.S_IMODE(part.status.st_mode))
+        os.utime(new, ns=(part.status.st_atime_ns, part.status.st_mtime_ns))
+    finally:
+        os.close(new)
+
+
+def copy_sparse(source: Path, target: Path) -> None:
+    """Copy a file, its holes as holes, over what has the name."""
+    target.unlink(missing_ok=True)
+    _copy(str(source), str(target), _Part(source.name, source.stat(), tuple(_iter_data(str(source)))))
 
 
 @lru_cache(maxsize=32)
