@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ from tests.proof.campaign import Campaign
 from tests.proof.canaries import CANARIES, PUBLISHED, STARTED, hunt
 from tests.proof.ledger import ROOT, Ledger
 from tests.proof.table import table_of
+from tests.proof.workshop import workshop
 
 CAMPAIGNS: tuple[Campaign, ...] = (
     crashes.CAMPAIGN,
@@ -59,14 +61,25 @@ def main(words: Sequence[str]) -> int:
     """Run what is asked for; return the exit status."""
     asked = _parsed(words)
     chosen = [one for one in CAMPAIGNS if not asked.campaign or any(word in one.name for word in asked.campaign)]
+    _keep_bytecode()
     if asked.canaries:
         return _hunt_all()
     if asked.seeds:
         return _show_seeds(chosen, asked.seeds)
     ledger = Ledger(None if asked.forget else LEDGER)
-    _take_turns(ledger, chosen, time.monotonic() + 60 * asked.minutes)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _take_turns(ledger, chosen, time.monotonic() + 60 * asked.minutes)
+    except KeyboardInterrupt:
+        print("interrupted: the seeds that were done are in the ledger")
     print(table_of(ledger, chosen))
     return _show(failure for tried in ledger.tried.values() for failure in tried.failures)
+
+
+def _keep_bytecode() -> None:
+    """Let the interpreters that campaigns start compile the modules once, also where no bytecode is to be written."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(workshop() / "bytecode"))
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
@@ -82,19 +95,26 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 def _take_turns(ledger: Ledger, chosen: Sequence[Campaign], deadline: float) -> None:
     able = [one for one in chosen if one.missing() is None]
     while able and time.monotonic() < deadline:
-        worked = False
         behind = [one for one in able if ledger.states(one.name) < one.goal]
-        for one in behind or able:
-            with ledger.turn(one.name) as is_mine:
-                until = min(time.monotonic() + _TURN_SECONDS, deadline)
-                while is_mine and time.monotonic() < until:
-                    try_next(ledger, one)
-                    worked = True
-            tried = ledger.tried.get(one.name)
-            if is_mine and tried is not None:
-                print(f"{one.name}: {tried.states:,} {one.unit}, {len(tried.failures)} failures", flush=True)
-        if not worked:
-            return  # another run has them all
+        others = [one for one in able if one not in behind]
+        # Where other runs have all that are behind, the time goes into the others.
+        if not (_take_round(ledger, behind, deadline) or _take_round(ledger, others, deadline)):
+            time.sleep(1)
+
+
+def _take_round(ledger: Ledger, campaigns: Sequence[Campaign], deadline: float) -> bool:
+    """Give each campaign a turn that no other run has; return whether there was one."""
+    worked = False
+    for one in campaigns:
+        with ledger.turn(one.name) as is_mine:
+            until = min(time.monotonic() + _TURN_SECONDS, deadline)
+            while is_mine and time.monotonic() < until:
+                try_next(ledger, one)
+                worked = True
+        tried = ledger.tried.get(one.name)
+        if is_mine and tried is not None:
+            print(f"{one.name}: {tried.states:,} {one.unit}, {len(tried.failures)} failures", flush=True)
+    return worked
 
 
 def try_next(ledger: Ledger, campaign: Campaign) -> None:

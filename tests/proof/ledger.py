@@ -68,16 +68,21 @@ class Ledger:
 
     @contextmanager
     def turn(self, name: str) -> Iterator[bool]:
-        """Have a campaign to oneself; gives False where another process has it. Its entry is kept at the end."""
+        """Have a campaign to oneself; gives False where another process has it.
+
+        Its entry is kept at the end, also where the turn is interrupted.
+        """
         if self._path is None:
             yield True
             return
         with _locked(self._path.with_name(f"{name.replace(' ', '-')}.lock"), wait=False) as is_mine:
             if is_mine:
                 self.tried |= self._kept()
-            yield is_mine
-            if is_mine:
-                self.save()
+            try:
+                yield is_mine
+            finally:
+                if is_mine:
+                    self.save()
 
     def next_seed(self, name: str) -> int:
         """Return the first seed of a campaign that was not tried."""

@@ -291,3 +291,26 @@ def test_commands_of_one_process_end_each_for_itself(tmp_path: Path) -> None:
     assert ended[0].out.startswith(b"rmqtool ")
     assert b"nowhere" in ended[1].err
     assert not ended[2].err
+
+
+def test_a_turn_that_is_interrupted_keeps_what_was_done(tmp_path: Path) -> None:
+    """Whoever ends a run loses at most the seed that was being tried."""
+    path = tmp_path / "ledger.json"
+    ledger = Ledger(path, of="this")
+
+    def be_interrupted() -> None:
+        with ledger.turn("one"):
+            ledger.note("one", 3, 0.5, [])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        be_interrupted()
+    assert Ledger(path, of="this").next_seed("one") == 1
+
+
+def test_the_reader_passes_over_what_was_never_written() -> None:
+    """An entry before many zeros, and one whose last bytes are zeros."""
+    entries = struct.pack(">qiq", 7, 256, 0) + bytes(20) + struct.pack(">qiq", 1 << 40, 300, 0)
+    for zeros in (0, 19, 20 * 1024, 20 * 300_000):
+        tree = {"consumequeue/T/0/" + "0" * 20: entries + bytes(zeros)}
+        assert list(reader.iter_queue(tree, "T", 0)) == [(0, 7, 256), (2, 1 << 40, 300)]
