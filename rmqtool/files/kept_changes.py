@@ -10,8 +10,9 @@ type. ``write`` is followed by ``length`` bytes, whose CRC-32 is ``crc``:
 * ``write``, ``cut``: bytes of a file, by its number, or its new size
 
 ``area`` says in which of several overlays. A change is in the file before its caller goes on, so a killed process loses
-none. A crash of the machine can lose the last ones, and tear one; what is after a torn change is left out. Reading the
-file makes the same overlays again. Then the file is replaced by one with the result only.
+none. A crash of the machine can lose the last ones, and tear one; a torn change at the end is left out. If further
+changes follow it, the file is damaged: nothing is read then, and nothing is thrown away. Reading the file makes the
+same overlays again. Then the file is replaced by one with the result only.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
+import shlex
 import threading
 import time
 import zlib
@@ -26,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from rmqtool.errors import WriteFailed
+from rmqtool.errors import StoreError, WriteFailed
 from rmqtool.files.failures import read_failed, write_failed
 from rmqtool.files.filesystem import Buffer, Closable, Kind, ReadableFileSystem, Space, Status, join
 from rmqtool.files.overlay import Below, Content, Node, OverlayFileSystem
@@ -201,12 +204,28 @@ class KeptChanges(Closable):
             overlay.keep(self._keeper(number), self.sync, directory.space)
 
     def _replay(self, overlays: Sequence[KeptOverlay]) -> None:
+        at = 0
         try:
             with open(self._path, "rb") as file:
                 for change, data in _iter_changes(file):
                     overlays[change.pop("area", 0)].apply(change, data)
+                    at = file.tell()
+                file.seek(at + 1)
+                if _has_change(file.read()):
+                    raise self._damaged(at)
         except OSError as error:
             raise read_failed("read", self._path, error) from error
+        except (LookupError, TypeError, ValueError) as error:
+            # A change that is none, or one of a file that no earlier change made.
+            raise self._damaged(at) from error
+
+    def _damaged(self, at: int) -> StoreError:
+        return StoreError(
+            f"{self._path} is damaged from byte {at} on: a change there is not whole, and further changes follow",
+            file=self._path,
+            offset=at,
+            hint=f"restore it from a backup, or keep what comes before: truncate -s {at} {shlex.quote(self._path)}",
+        )
 
     def _rewrite(self, overlays: Sequence[KeptOverlay]) -> int:
         """Write what the overlays are now, in place of how they came to be."""
@@ -307,6 +326,33 @@ def _append(descriptor: int, line: bytes) -> None:
         done += os.write(descriptor, line[done:])
 
 
+# The keys of each kind of change, the first key first, without ``area``.
+_KEYS = {
+    "file": {"file", "number", "base", "below", "size"},
+    "name": {"name", "number"},
+    "directory": {"directory"},
+    "write": {"write", "at", "length", "crc"},
+    "cut": {"cut", "size"},
+}
+_BEGIN = re.compile(rb'\{"(%s)":' % "|".join(_KEYS).encode())
+
+
+def _has_change(data: bytes) -> bool:
+    """Return whether a whole change begins anywhere in some bytes."""
+    for begin in _BEGIN.finditer(data):
+        line, end, _ = data[begin.start() : begin.start() + _LONGEST_LINE].partition(b"\n")
+        try:
+            change = json.loads(line) if end else None
+        except ValueError:
+            continue
+        if isinstance(change, dict) and change.keys() - {"area"} == _KEYS[begin[1].decode()]:
+            after = begin.start() + len(line) + 1
+            length = change.get("length", 0)
+            if not length or zlib.crc32(data[after : after + length]) == change["crc"]:
+                return True
+    return False
+
+
 def _iter_changes(file: BinaryIO) -> Iterator[tuple[Change, bytes]]:
     """Yield the changes of a file up to one that is torn."""
     while line := file.readline(_LONGEST_LINE):
@@ -314,7 +360,7 @@ def _iter_changes(file: BinaryIO) -> Iterator[tuple[Change, bytes]]:
             change = json.loads(line)
         except ValueError:
             return
-        if not line.endswith(b"\n") or not isinstance(change, dict):
+        if not line.endswith(b"\n") or not isinstance(change, dict) or not change:
             return
         length = change.get("length", 0) if "write" in change else 0
         data = file.read(length)

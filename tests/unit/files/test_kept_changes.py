@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import WriteFailed
+from rmqtool.errors import StoreError, WriteFailed
 from rmqtool.files.filesystem import iter_tree
 from rmqtool.files.kept_changes import CHANGES, KeptChanges, KeptOverlay
 from rmqtool.files.posix import PosixReadableFileSystem
@@ -111,6 +112,37 @@ def test_a_file_that_is_cut_anywhere_holds_the_steps_before(places: Places) -> N
             # A step may be several changes, as that of a new file: its name comes before its bytes.
             assert found in expected[number : number + 1] or torn > end
             assert set(found) <= set(expected[number]) | set(expected[number + 1])
+
+
+def test_damage_before_further_changes_is_an_error_and_nothing_is_thrown_away(places: Places) -> None:
+    """A bit that flipped is no crash: the changes after it were there, and may not vanish without a word."""
+    with opened(places) as overlay:
+        for number in range(4):
+            write(overlay, "log", b"%d" % number * 100, number * 200)
+            overlay.fsync_dir("")
+    whole = (places[1] / CHANGES).read_bytes()
+    places_of = [at.start() for at in re.finditer(rb'\{"write":', whole)]
+    assert len(places_of) == 4
+    data_of_second = whole.index(b"1" * 100) + 50
+    for bad, at in ((places_of[1] + 3, places_of[1]), (data_of_second, places_of[1]), (0, 0)):
+        damaged = bytearray(whole)
+        damaged[bad] ^= 0x10
+        (places[1] / CHANGES).write_bytes(damaged)
+        with pytest.raises(StoreError, match=f"is damaged from byte {at} on") as caught, opened(places):
+            pass
+        assert caught.value.offset == at
+        assert (places[1] / CHANGES).read_bytes() == damaged
+    # As the hint says: what is before the damage counts.
+    (places[1] / CHANGES).write_bytes(whole[: places_of[1]])
+    with opened(places) as overlay:
+        assert content(overlay)["log"][:201] == b"0" * 100 + bytes(range(100, 201))  # type: ignore[index]
+
+
+def test_a_change_that_does_not_fit_is_damage(places: Places) -> None:
+    for line in (b'{"cut":7,"size":1}\n', b'{"name":"x","number":9}\n', b'{"write":1,"at":0,"length":0}\n'):
+        (places[1] / CHANGES).write_bytes(line)
+        with pytest.raises(StoreError, match="is damaged from byte 0 on"), opened(places):
+            pass
 
 
 def test_what_is_written_again_and_again_is_kept_once(places: Places) -> None:
