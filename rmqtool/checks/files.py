@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rmqtool.checks.case import Case, Depth
-from rmqtool.checks.log import check_gaps, check_last, check_names
+from rmqtool.checks.log import check_gaps, check_last, check_names, segment_size
 from rmqtool.files.filesystem import Kind, join
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
@@ -98,17 +98,17 @@ def check_mount(case: Case) -> Iterator[Finding]:
 def check_segments(case: Case) -> Iterator[Finding]:
     """Yield wrong names and sizes of the log's files, and gaps between them."""
     if len(case.log) > 1:
-        yield from _check_stated(case, FileKind.COMMIT_LOG, case.log.segments, _segment_size(case, case.log))
+        yield from _check_stated(case, FileKind.COMMIT_LOG, case.log.segments, segment_size(case))
     yield from check_sizes(case)
     yield from check_names(case)
     if not case.live:
-        yield from check_last(case.log, greatest_end(simple_queues(case.store.listing)))
+        yield from check_last(case, greatest_end(simple_queues(case.store.listing)))
     yield from check_gaps(case)
 
 
 def check_sizes(case: Case) -> Iterator[Finding]:
     """Yield the files of the log that have another size than most."""
-    size = _segment_size(case, case.log)
+    size = segment_size(case)
     for segment in case.log:
         if segment.size != size and not _is_being_made(case, case.log, segment):
             text = f"{segment.size} bytes, the others have {size}"
@@ -148,13 +148,6 @@ def _check_stated(case: Case, kind: FileKind, segments: Sequence[Segment], size:
 def _is_being_made(case: Case, segments: SegmentQueue, segment: Segment) -> bool:
     """Return whether a file may be growing now: the last one of a live store."""
     return case.live and segment == segments.segments[-1]
-
-
-def _segment_size(case: Case, log: SegmentQueue) -> int:
-    config = case.store.config
-    if len(log) == 1 and "mappedFileSizeCommitLog" in config.origins:
-        return config.mapped_file_size_commit_log
-    return log.segment_size
 
 
 def check_queue_files(case: Case) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from rmqtool.log.end import LogEnd, read_record, real_base
 from rmqtool.look.regions import time_words
 from rmqtool.store.listing import QueueId
 from rmqtool.store.queues import ConsumeQueueFiles
-from rmqtool.store.segments import Segment, SegmentQueue
+from rmqtool.store.segments import Segment, SegmentQueue, next_base
 
 if TYPE_CHECKING:
     from rmqtool.audit.due import HostRun
@@ -54,26 +54,39 @@ def check_names(case: Case) -> Iterator[Finding]:
         yield new_finding("CL-NAME", text, Place(case.shown(segment)))
 
 
-def check_last(log: SegmentQueue, queues_end: int) -> Iterator[Finding]:
+def segment_size(case: Case) -> int:
+    """Return the size that the files of the log should have: the usual one, and of a single file the stated one."""
+    config = case.store.config
+    if len(case.log) == 1 and "mappedFileSizeCommitLog" in config.origins:
+        return config.mapped_file_size_commit_log
+    return case.log.segment_size
+
+
+def check_last(case: Case, queues_end: int) -> Iterator[Finding]:
     """Yield a finding if files are missing at the end of the log: queues have entries up to ``queues_end``.
 
-    A last file that is too short is reported as such.
+    A last file that is too short is reported as such; here only the files after it count.
     """
-    if log.segments and queues_end > log.end_offset and log.segments[-1].size >= log.segment_size:
-        last = log.segments[-1]
-        file = join(last.path.rpartition("/")[0], paths.segment_name(last.end_offset))
+    if not case.log.segments:
+        return
+    last = case.log.segments[-1]
+    end = next_base(last, segment_size(case))
+    if queues_end > end:
+        file = join(last.path.rpartition("/")[0], paths.segment_name(end))
         text = f"the log ends at {last.end_offset}, queues name messages up to {queues_end}"
-        yield new_finding("CL-GAP", text, Place(file, 0, queues_end - last.end_offset))
+        yield new_finding("CL-GAP", text, Place(file, 0, queues_end - end))
 
 
 def check_gaps(case: Case) -> Iterator[Finding]:
-    """Yield the gaps between two files. A file that is too short is reported as such."""
+    """Yield the missing files between two files. A file that is too short is reported as such."""
     for before, segment in zip(case.log.segments, case.log.segments[1:], strict=False):
-        if segment.base_offset > before.end_offset and before.size == case.log.segment_size:
-            yield from _gap(case, before, segment)
+        begin = next_base(before, case.log.segment_size)
+        if segment.base_offset > begin:
+            yield from _gap(case, before._replace(size=begin - before.base_offset), segment)
 
 
 def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
+    """Yield the findings of the bytes between two segments; ``before`` has the size that it should have."""
     length = segment.base_offset - before.end_offset
     led = max((_last_place(queue, segments) for queue, segments in case.queues.items()), default=-1)
     if segment.base_offset > case.last_written:

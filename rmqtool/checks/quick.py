@@ -43,7 +43,7 @@ def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Ite
         check_gaps(case),
         check_sizes(case),
         # A running broker may have created a file since the listing.
-        iter(()) if overview.lock == "held" else check_last(case.log, overview.queues_end),
+        iter(()) if overview.lock == "held" else check_last(case, overview.queues_end),
         check_mount(case),
         _check_abort(overview),
         _check_checkpoint(store, overview),

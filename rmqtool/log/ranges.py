@@ -33,7 +33,7 @@ from rmqtool.log.sources import LogFile, LogKind
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.store.listing import LOG_IS_EMPTY
 from rmqtool.store.open import is_far
-from rmqtool.store.segments import Sized, usual_size
+from rmqtool.store.segments import Sized, next_base, usual_size
 
 # Takes one piece of output after the other.
 Write = Callable[[Buffer], object]
@@ -325,27 +325,34 @@ def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Ra
         yield Range(file, begin, stop if stop < file.size else None, is_guess=begin > 0)
 
 
-def find_gaps(files: Sequence[LogFile]) -> dict[LogFile, Damage]:
+def find_gaps(plan: Plan) -> dict[LogFile, list[Damage]]:
     """Return the missing bytes between files as damage, by the file after the gap."""
-    usual = usual_size(files)
+    files = plan.files
+    usual = plan.usual_size or usual_size(files)
     return {
-        after: missing_after(before.name, before, after.base_offset, usual)
+        after: list(missing_after(before.name, before, after.base_offset, usual))
         for before, after in pairwise(files)
         if after.base_offset > before.end_offset and after.kind is not LogKind.COMPACTION
     }
 
 
-def missing_after(name: str, before: Sized, end: int, usual: int) -> Damage:
-    """Return the missing bytes between a file of a log and the next one, which begins at ``end``.
+def missing_after(name: str, before: Sized, end: int, usual: int) -> Iterator[Damage]:
+    """Yield the missing bytes between a file of a log and the next one, which begins at ``end``.
 
-    A file that is shorter than the ``usual`` size was cut; after any other a file is missing.
+    A file that is shorter than the ``usual`` size was cut; what is missing after that are files.
     """
     begin = before.base_offset + before.size
-    text = f"{end - begin} bytes of the log are missing from {begin} on"
-    if before.size < usual:
-        text = f"{before.size} bytes, the others have {usual}: {text}"
-        return Damage("CL-SIZE", name, before.size, end - begin, text)
-    return Damage("CL-GAP", join(split(name)[0], paths.segment_name(begin)), 0, end - begin, text)
+    following = min(next_base(before, usual), end)
+    if begin < following:
+        text = f"{before.size} bytes, the others have {usual}: {_missing(begin, following)}"
+        yield Damage("CL-SIZE", name, before.size, following - begin, text)
+    if following < end:
+        file = join(split(name)[0], paths.segment_name(following))
+        yield Damage("CL-GAP", file, 0, end - following, _missing(following, end))
+
+
+def _missing(begin: int, end: int) -> str:
+    return f"{end - begin} bytes of the log are missing from {begin} on"
 
 
 class Answer(Protocol):
@@ -388,7 +395,7 @@ def iter_answers(
     range again. An answer may still be incomplete when it is yielded; its ``reached`` is read when the next one is
     asked for.
     """
-    gaps = find_gaps(plan.files)
+    gaps = find_gaps(plan)
     progress.start("reading", sum(map(range_length, ranges)), "bytes")
     file: LogFile | None = None
     at: int | None = None
@@ -398,8 +405,7 @@ def iter_answers(
         if asked.file != file:
             file, at = asked.file, None if asked.is_guess else asked.start
             settled = False
-            if file in gaps:
-                yield gaps[file]
+            yield from gaps.get(file, ())
         if at is None or at < _end(asked):
             fits = early is not None and (at is None or early.began == at)
             found = early if early and fits else read(asked if at is None else asked._replace(start=at, is_guess=False))
@@ -456,7 +462,8 @@ def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
     extent = plan.find_extent(last.end_offset)
     if extent is not None:
         text = f"the log ends at {last.end_offset}, but queues point to messages up to {extent}"
-        yield missing_after(last.name, last, extent, plan.usual_size or usual_size(plan.files))._replace(message=text)
+        for damage in missing_after(last.name, last, extent, plan.usual_size or usual_size(plan.files)):
+            yield damage._replace(message=text)
 
 
 class Counted(NamedTuple):

@@ -167,8 +167,7 @@ class LogSearch:
             if before.end_offset < end and start < after.base_offset > before.end_offset:
                 from rmqtool.log.ranges import missing_after
 
-                damage = missing_after(before.path, before, after.base_offset, log.segment_size)
-                self.miss_all([damage])
+                self.miss_all(list(missing_after(before.path, before, after.base_offset, log.segment_size)))
 
     def _miss_record(self, physical_offset: int) -> None:
         segment = self.store.commit_log.find(physical_offset)

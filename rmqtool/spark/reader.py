@@ -170,9 +170,9 @@ def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Itera
 
 def splits_of(source: Source) -> Iterator[Split]:
     """Yield the splits of a store, in the order of its log."""
-    gaps, packed = find_gaps(source.plan.files), pack_queues(source)
+    gaps, packed = find_gaps(source.plan), pack_queues(source)
     for asked, following in zip_longest(source.ranges, source.ranges[1:]):
-        damages = [gaps.pop(asked.file)] if asked.file in gaps else []
+        damages = gaps.pop(asked.file, [])
         lands = following is not None and following.file == asked.file
         yield Split(asked, following if lands else None, source, damages, packed)
 

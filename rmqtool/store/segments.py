@@ -151,6 +151,11 @@ class Sized(Protocol):
         """The number of bytes."""
 
 
+def next_base(segment: Sized, size: int) -> int:
+    """Return where the file after ``segment`` begins in a log with files of ``size`` bytes; a shorter file was cut."""
+    return segment.base_offset + max(segment.size, size)
+
+
 def usual_size(segments: Iterable[Sized]) -> int:
     """Return the size that segments should have; 0 if none has a byte.
 

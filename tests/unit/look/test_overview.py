@@ -8,6 +8,7 @@ import pytest
 
 from rmqtool.checks.quick import judge
 from rmqtool.look.overview import Overview, read_overview
+from rmqtool.look.place_search import LogSearch
 from rmqtool.store.open import open_store
 from tests.support.stores import every_store, truth
 
@@ -113,6 +114,50 @@ def test_a_last_segment_that_is_missing_is_a_gap_up_to_where_the_queues_end(name
     gaps = [f for f in _overview(root).as_json()["findings"] if f["code"] == "CL-GAP"]
     length = truth(name)["max_phy"] - int(last.name)
     assert [(gap["file"], gap["offset"], gap["length"]) for gap in gaps] == [(f"commitlog/{last.name}", 0, length)]
+
+
+def sizes_and_gaps(root):
+    found = _overview(root).as_json()["findings"]
+    return [(f["code"], f["file"], f["length"]) for f in found if f["code"] in ("CL-SIZE", "CL-GAP")]
+
+
+@pytest.mark.parametrize("first_gone", [131072, 196608], ids=["between", "at-the-end"])
+def test_a_short_file_does_not_hide_the_missing_files_after_it(first_gone, writable_store):
+    """The file before them was cut as well: the cut is of that file, the gap begins where the next file would."""
+    root = writable_store("49-basic")
+    files = sorted((root / "commitlog").iterdir())
+    gone = [file for file in files if int(file.name) >= first_gone][: 2 if first_gone == 131072 else None]
+    for file in gone:
+        file.unlink()
+    cut = files[files.index(gone[0]) - 1]
+    os.truncate(cut, 40_000)
+    end = int(gone[-1].name) + 65536 if gone[-1] != files[-1] else truth("49-basic")["max_phy"]
+    expected = [
+        ("CL-GAP", f"commitlog/{gone[0].name}", end - first_gone),
+        ("CL-SIZE", f"commitlog/{cut.name}", 40_000),
+    ]
+    assert sorted(sizes_and_gaps(root)) == expected
+    with open_store(str(root)) as store:
+        search = LogSearch(store)
+        list(search.iter_messages(0, store.commit_log.end_offset))
+    told = {(one.code, one.file, one.length) for one in search.unread}
+    if gone[-1] != files[-1]:
+        assert {
+            ("CL-GAP", f"commitlog/{gone[0].name}", end - first_gone),
+            ("CL-SIZE", f"commitlog/{cut.name}", 25_536),
+        } <= told
+
+
+def test_a_single_file_of_less_than_the_stated_size_is_only_too_short(writable_store):
+    root = writable_store("49-basic")
+    for file in sorted((root / "commitlog").iterdir())[1:]:
+        file.unlink()
+    os.truncate(root / "commitlog" / f"{0:020}", 40_000)
+    (root / "broker.conf").write_text("mappedFileSizeCommitLog=65536\n")
+    found = sizes_and_gaps(root)
+    assert ("CL-SIZE", f"commitlog/{0:020}", 40_000) in found
+    length = truth("49-basic")["max_phy"] - 65536
+    assert [one for one in found if one[0] == "CL-GAP"] == [("CL-GAP", f"commitlog/{65536:020}", length)]
 
 
 def test_a_file_that_is_too_short_is_no_gap_beside(writable_store):
