@@ -275,15 +275,19 @@ def bounds_of_period(
     """Return the physical offsets between which all messages of a period are; None for an open end.
 
     ``wanted`` are the files that can have some. Of a queue with many entries in the first and in the last of them, some
-    entries are looked up: they say where records begin, and the records when they were stored.
+    entries are looked up: they say where records begin, and the records when they were stored. One mark more is read
+    at both ends: between two marks the clock may have been wrong for a while, and no mark shows it.
     """
     lower, upper = 0, None
+    known: dict[LogFile, list[tuple[int, int]]] = {}
     if wanted and begin is not None:
-        before = [place for place, time in _marks(wanted[0], queues) if time < begin - _CLOCK_STEP]
-        lower = before[-1] if before else 0
+        known[wanted[0]] = _marks(wanted[0], queues)
+        before = [place for place, time in known[wanted[0]] if time < begin - _CLOCK_STEP]
+        lower = before[-2] if len(before) > 1 else 0
     if wanted and end is not None:
-        after = [place for place, time in _marks(wanted[-1], queues) if time >= end + _CLOCK_STEP]
-        upper = after[0] if after else None
+        marks = known.get(wanted[-1]) or _marks(wanted[-1], queues)
+        after = [place for place, time in marks if time >= end + _CLOCK_STEP]
+        upper = after[1] if len(after) > 1 else None
     return lower, upper
 
 

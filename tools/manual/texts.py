@@ -386,6 +386,10 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "It contains the messages that were in the log when the export was planned; a broker may go on writing. "
             "`--schema` lists the columns and their types. Damaged ranges are left out, and listed in DIR_damage.",
+            "`-b` and `-e` are compared with the store time of each message. In a large store only the part of the log "
+            "that can have such times is read. Store times usually rise along the log, and a clock that was set back "
+            "by less than ten minutes is allowed for. If the broker's clock was wrong for a while, messages of that "
+            "time that are far from the period in the log can be left out; without `-b` and `-e` all are exported.",
             "A live cluster is read in one pass for each broker, up to the end that each queue has at the beginning. "
             "`--since-last` goes on from there, and names messages that the broker deleted in the meantime; then the "
             "exit status is 6.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,29 @@ def test_no_message_of_a_period_is_missing(store: Unpacker, many_marks: None) ->
             shares.append(size / whole)
     assert min(shares) < 0.25
     assert sum(shares) / len(shares) < 0.5
+
+
+@pytest.mark.parametrize("is_begin", [True, False], ids=["begin", "end"])
+def test_a_clock_that_was_wrong_between_two_marks_leaves_out_no_message_near_the_bound(
+    is_begin: bool, writable_store: Unpacker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No mark shows it. One message next to the bound was stored in the period by the clock of that moment."""
+    monkeypatch.setattr(ranges, "_MARKS", 12)
+    monkeypatch.setattr(ranges, "_CLOCK_STEP", 0)
+    root = writable_store(NAME)
+    (source,) = plan_sources([str(root)], DEFAULT)
+    marks = next(found for file in source.plan.files if len(found := ranges._marks(file, source.log.queues)) > 8)
+    bound = 5
+    (left, _), (right, _) = marks[bound - 1 : bound + 1] if is_begin else marks[bound : bound + 2]
+    victim = next(one["commitLogOffset"] for one in truth(NAME)["messages"] if left < one["commitLogOffset"] < right)
+    begin, end = (marks[bound][1] + 1, None) if is_begin else (None, marks[bound][1])
+    file = source.plan.files[[one.end_offset > victim for one in source.plan.files].index(True)]
+    with (root / file.path).open("r+b") as opened:
+        opened.seek(victim - file.base_offset + 56)
+        opened.write(struct.pack(">q", marks[bound][1] + (1 if is_begin else -1)))
+    places, size = read(root, begin, end)
+    assert victim in places
+    assert size < read(root, None, None)[1]
 
 
 def test_a_clock_that_was_set_back_bounds_nothing(
