@@ -216,7 +216,7 @@ class KeptChanges(Closable):
         except OSError as error:
             raise read_failed("read", self._path, error) from error
         except (LookupError, TypeError, ValueError) as error:
-            # A change that is none, or one of a file that no earlier change made.
+            # It is another kind of line, or it changes a file that no earlier change made.
             raise self._damaged(at) from error
 
     def _damaged(self, at: int) -> StoreError:
