@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rmqtool.log.read import Damage, Note, Part
     from rmqtool.log.sources import Source
     from rmqtool.log.stream import Request
+    from rmqtool.progress import Progress
 
 # Seconds between two looks at a log that is followed.
 _PAUSE = 0.1
@@ -142,7 +143,7 @@ def scan(
 
 def _iter_objects(store: Place, how: How, request: Request, effort: Effort) -> Iterator[Json]:
     if is_remote(store):
-        with _remote_reading(store, how, request) as found:
+        with _remote_reading(store, how, request, effort.progress) as found:
             yield from (one for one in found if isinstance(one, dict))
         return
     with source_at(store) as source:
@@ -214,7 +215,7 @@ def reading(store: Place, how: How, work: Working | None = None, **which: Unpack
         yield _carving(store_of(store).path, how, request)
         return
     if is_remote(store):
-        with _remote_reading(store, how, request) as remote:
+        with _remote_reading(store, how, request, effort_of(**(work or {})).progress) as remote:
             yield remote
         return
     with source_at(store) as source:
@@ -229,7 +230,7 @@ def reading(store: Place, how: How, work: Working | None = None, **which: Unpack
 
 
 @contextmanager
-def _remote_reading(place: Place, how: How, request: Request) -> Iterator[Reading]:
+def _remote_reading(place: Place, how: How, request: Request, progress: Progress) -> Iterator[Reading]:
     """Open a live cluster, and read the messages that are there now, or as they come."""
     from rmqtool.api.remote import parts_of, plan_of
     from rmqtool.log.order import Order
@@ -242,6 +243,9 @@ def _remote_reading(place: Place, how: How, request: Request) -> Iterator[Readin
         plan, request, unknown = cluster.run(
             plan_of(cluster.connections, request, how.get("unread_by"), follows=follows)
         )
+        if not follows:
+            progress.start("reading", plan.messages, "messages")
+            plan.advance = progress.advance
         parts: Iterator[Part | Damage | Note] = cluster.face.iterate(
             parts_of(cluster.connections, plan, request, follows=follows)
         )
@@ -252,7 +256,10 @@ def _remote_reading(place: Place, how: How, request: Request) -> Iterator[Readin
         found = Reading(iter(()), unknown)
         found.events = _counted(found, parts) if how.get("form") is Form.COUNT else _iter_parts(found, parts, how)
         found.events = _unmatched(found, found.events, request)
-        yield found
+        try:
+            yield found
+        finally:
+            progress.finish()
 
 
 def _last_of(parts: Iterator[Part | Damage | Note], count: int) -> Iterator[Part | Damage | Note]:

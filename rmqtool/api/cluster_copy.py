@@ -18,6 +18,7 @@ from rmqtool.errors import NotFound, Refused, StoreError, UsageError
 if TYPE_CHECKING:
     from rmqtool.api.copy import How
     from rmqtool.client.replay import Progress
+    from rmqtool.log.ranges import Effort
     from rmqtool.log.read import Damage, Note, Part
     from rmqtool.log.select import Selection
     from rmqtool.repairs.copy import CopyRequest, Outcome
@@ -26,7 +27,7 @@ _FILES_ONLY = ("salvage", "purge")
 
 
 def copied_from_cluster(
-    place: Place, request: CopyRequest, how: How, selection: Selection
+    place: Place, request: CopyRequest, how: How, selection: Selection, effort: Effort
 ) -> tuple[Outcome, list[Said]]:
     """Copy topics of a cluster into a new store; return the outcome, and what to say of unknown topics."""
     from rmqtool.api.remote import plan_of
@@ -52,7 +53,12 @@ def copied_from_cluster(
             renumber=request.renumber,
             ids=request.ids,
         )
-        outcome = copy_cluster(cluster.face, connections, wanted)
+        effort.progress.start("copying", wanted.plan.messages, "messages")
+        wanted.plan.advance = effort.progress.advance
+        try:
+            outcome = copy_cluster(cluster.face, connections, wanted)
+        finally:
+            effort.progress.finish()
     return outcome, [] if unknown is None else [unknown]
 
 
@@ -60,11 +66,10 @@ Tell = Callable[[str], None]
 
 
 def copied_to_cluster(
-    place: Place, to: Cluster, selection: Selection, how: How, tell: Tell
+    place: Place, to: Cluster, selection: Selection, how: How, effort: Effort, tell: Tell
 ) -> tuple[Outcome, list[Said]]:
     """Send the messages of a store into a cluster. ``tell`` is called with the file that has the progress."""
     from rmqtool.client.replay import Replay
-    from rmqtool.log.ranges import Effort
     from rmqtool.log.sources import open_source
     from rmqtool.log.stream import Request, iter_parts, plan_request
     from rmqtool.repairs.copy import Outcome
@@ -89,9 +94,9 @@ def copied_to_cluster(
 
         replay = cluster.run(made())
         first = replace(selection, physical_from=max(selection.physical_from, progress.at))
-        plan, selection = plan_request(source, Request(first), Effort())
+        plan, selection = plan_request(source, Request(first), effort)
         notes: list[str] = []
-        for event in iter_parts(plan, selection, Effort()):
+        for event in iter_parts(plan, selection, effort):
             part = _part_of(event, store.path, selection, notes)
             if part is not None:
                 cluster.run(replay.send(part))

@@ -24,6 +24,7 @@ from rmqtool.errors import Exit, StoreError, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Copied
+    from rmqtool.log.ranges import Effort
     from rmqtool.log.select import Selection
     from rmqtool.log.sources import Source
     from rmqtool.repairs.copy import CopyRequest, Outcome
@@ -95,7 +96,7 @@ def copied(
     if not is_remote(to):
         require_disk(request.target)
     if is_remote(to) or any(map(is_remote, stores)):
-        return _copied_over_the_wire(stores, to, request, how, tell, which)
+        return _copied_over_the_wire(stores, to, request, how, effort_of(**(work or {})), tell, which)
     with ExitStack() as opened:
         sources = [opened.enter_context(_open(place)) for place in stores]
         unknown = unknown_places([source.store for source in sources], wanted_of({"topics": which.get("topics")}))
@@ -108,6 +109,7 @@ def _copied_over_the_wire(
     to: str | os.PathLike[str] | Cluster,
     request: CopyRequest,
     how: How,
+    effort: Effort,
     tell: Callable[[str], None],
     which: Which,
 ) -> Done:
@@ -121,9 +123,9 @@ def _copied_over_the_wire(
     selection = Selection.of(wanted_of(which))
     if is_remote(to):
         cluster = to if isinstance(to, Cluster) else Cluster(os.fspath(to))
-        outcome, said = copied_to_cluster(place, cluster, selection, how, tell)
+        outcome, said = copied_to_cluster(place, cluster, selection, how, effort, tell)
     else:
-        outcome, said = copied_from_cluster(place, request, how, selection)
+        outcome, said = copied_from_cluster(place, request, how, selection, effort)
     return _done(outcome, request.target, said)
 
 

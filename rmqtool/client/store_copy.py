@@ -142,7 +142,7 @@ class _Copying:
 
 def _log_of(cluster: Cluster, wanted: ClusterCopy, broker: str) -> AsyncGenerator[Part | Note, None]:
     spans = [span for span in wanted.plan.spans if span.queue.broker_name == broker]
-    return iter_parts(cluster, Plan(spans), wanted.request)
+    return iter_parts(cluster, Plan(spans, advance=wanted.plan.advance), wanted.request)
 
 
 async def _read_state(cluster: Cluster, wanted: ClusterCopy) -> _State:

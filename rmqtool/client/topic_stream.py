@@ -6,7 +6,7 @@ place that every queue has reached is sorted and handed on, the rest waits.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
@@ -27,6 +27,7 @@ from rmqtool.log.read import MOST_ROWS, Note, Part
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogFile
 from rmqtool.log.stream import Request
+from rmqtool.progress import NoProgress
 from rmqtool.remoting.bodies.routes import TopicConfig
 from rmqtool.remoting.requests.offsets import (
     GetMaxOffset,
@@ -43,11 +44,20 @@ _OFFSET_CODES: Final = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QU
 
 @dataclass
 class Plan:
-    """The spans to read, notes for the user, and the topics that were named and do not exist."""
+    """The spans to read, notes for the user, and the topics that were named and do not exist.
+
+    ``advance`` is called with the number of messages that were pulled, wanted or not, in the thread of the client.
+    """
 
     spans: list[Span]
     notes: list[Note] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    advance: Callable[[int], None] = NoProgress().advance
+
+    @property
+    def messages(self) -> int:
+        """How many messages the spans have."""
+        return sum(span.end - span.begin for span in self.spans if span.end is not None)
 
 
 async def find_queues(cluster: Cluster, selection: Selection) -> tuple[list[MessageQueue], list[Note], list[str]]:
@@ -150,6 +160,7 @@ async def iter_parts(
         try:
             while chunks := await fetch.take():
                 for chunk in chunks:
+                    plan.advance(chunk.end - chunk.begin)
                     if chunk.is_gone:
                         yield _gone(chunk)
                 if merge.add(chunks):

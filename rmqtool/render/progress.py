@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 from time import monotonic
 from typing import IO
 
@@ -48,6 +49,8 @@ class TerminalProgress:
         self._task: TaskID | None = None
         self._is_hidden = False
         self._written_at = 0.0
+        # Messages of a cluster are counted in another thread than that which writes them.
+        self._lock = RLock()
 
     def start(self, what: str, total: int | None, unit: str) -> None:
         """Begin ``what``; a piece that was not finished ends."""
@@ -72,18 +75,20 @@ class TerminalProgress:
 
     def advance(self, amount: int) -> None:
         """Add ``amount`` units done."""
-        if self._bar is not None and self._task is not None:
-            self._bar.advance(self._task, amount)
-            if self._is_hidden and monotonic() - self._written_at >= _STILL:
-                self._is_hidden = False
-                self._bar.start()
+        with self._lock:
+            if self._bar is not None and self._task is not None:
+                self._bar.advance(self._task, amount)
+                if self._is_hidden and monotonic() - self._written_at >= _STILL:
+                    self._is_hidden = False
+                    self._bar.start()
 
     def finish(self) -> None:
         """End the piece of work and clear its line."""
-        if self._bar is not None:
-            if not self._is_hidden:
-                self._bar.stop()
-            self._bar = None
+        with self._lock:
+            if self._bar is not None:
+                if not self._is_hidden:
+                    self._bar.stop()
+                self._bar = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -91,10 +96,11 @@ class TerminalProgress:
         if self._bar is None:
             yield
             return
-        if not self._is_hidden:
-            self._bar.stop()
-            self._is_hidden = True
-        try:
-            yield
-        finally:
-            self._written_at = monotonic()
+        with self._lock:
+            if not self._is_hidden:
+                self._bar.stop()
+                self._is_hidden = True
+            try:
+                yield
+            finally:
+                self._written_at = monotonic()

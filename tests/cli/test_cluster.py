@@ -6,6 +6,7 @@ The cluster is a store that is played by ``scripted_cluster``; ``tests/conforman
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,6 +52,18 @@ def run(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
         return status, out.decode(), err.decode()
 
     return act
+
+
+def test_progress_is_shown(address: str, run: Run) -> None:
+    expected = run("cat", address, "--jsonl")
+    status, out, err = run("cat", address, "--jsonl", "--progress", "always")
+    assert (status, out) == expected[:2]
+    assert re.search(r"reading .* 0/[1-9]\d\d\S* messages", err)
+    assert "reading" not in expected[2]
+    # Messages that are not wanted were pulled too, and no row clears the bar.
+    status, out, err = run("cat", address, "--jsonl", "--progress", "always", "--key", "no such key")
+    assert (status, out) == (0, "")
+    assert re.search(r"reading .*m([1-9]\d\d)/\1\S* messages", err, re.DOTALL)
 
 
 def test_cat_prints_what_the_files_print_line_for_line(root: Path, address: str, run: Run) -> None:

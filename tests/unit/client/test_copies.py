@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,6 +84,17 @@ def test_a_topic_becomes_a_store_and_the_store_a_topic(
     assert main(["copy", other, "back"]) == Exit.DONE
     assert main(["diff", "copied", "back", "--by", "message"]) == Exit.DONE, capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "copied"]
+
+
+def test_progress_is_shown(
+    address: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(address)
+    monkeypatch.chdir(tmp_path)
+    assert main(["copy", address, "copied", "-t", "Orders", "--progress", "always"]) == 0
+    assert re.search(r"copying .*m81/81\S* messages", capsys.readouterr().err, re.DOTALL)
+    assert main(["copy", "copied", other, "--progress", "always"]) == 0
+    assert re.search(r"reading .*m[1-9]", capsys.readouterr().err, re.DOTALL)
 
 
 def test_a_copy_that_was_interrupted_continues_with_each_message_once(
