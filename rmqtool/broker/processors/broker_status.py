@@ -5,6 +5,7 @@ Upstream: ``AdminBrokerProcessor``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 
 from rmqtool.broker.one_broker import Asked, Broker
@@ -34,9 +35,11 @@ from rmqtool.remoting.requests.groups import GetConsumeStatsInBroker
 
 _PERCENT = 100
 _GIB = 1 << 30
-# Settings of upstream that tools show (exportConfigs), with the values that this broker behaves by.
+# Settings of upstream that tools show (exportConfigs, exportMetrics), with the values that this broker behaves by. The
+# second one is the number of processors.
 _OTHERS = {
     "brokerId": "0",
+    "clientCallbackExecutorThreads": str(os.cpu_count() or 1),
     "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
     "slaveReadEnable": "false",
     "traceTopicEnable": "false",
@@ -51,6 +54,9 @@ def show_settings(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read the settings; secrets are masked."""
     host, port = broker.address
     shown = {**_OTHERS, "brokerIP1": host, "listenPort": str(port)}
+    if broker.config.version is Version.V4_9:
+        # Without it, exportConfigs of 4.9 ends with a NullPointerException.
+        shown["filterServerNums"] = "0"
     if broker.ha_address is not None:
         shown["haListenPort"] = broker.ha_address.rpartition(":")[2]
     shown |= {one.name: str(one.value) for one in broker.config.iter_shown()}
