@@ -287,7 +287,7 @@ class Renames:
         aside: set[str] = set()
         for source, path in moves:
             if not path.startswith(f"{self._directory}{os.sep}"):
-                # What goes out of the way is there durably before its name is taken: a second try must find it.
+                # Sync files that were moved aside before their names are taken: a second try must find them.
                 while aside:
                     sync(os.path.realpath(aside.pop()))
             if os.path.lexists(source) and not os.path.lexists(path):
