@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 
 from rmqtool.api.cluster import opened_cluster
@@ -380,6 +381,8 @@ def _reading(source: Source, how: How, request: Request, effort: Effort) -> Read
         found.events = _iter_lines(found, iter_lines(source, request, effort))
     else:
         found.events = _iter_parts(found, iter_messages(source, request, effort), how)
+    if source.note is not None:
+        found.events = chain([source.note], found.events)
     return found
 
 

@@ -110,6 +110,11 @@ class Settings:
         "storePathEpochFile", None, "the epoch file; none: epochFileCheckpoint in the root", since=_V53
     )
 
+    # tiered storage
+    tiered_store_file_path: str | None = _setting(
+        "tieredStoreFilePath", None, "directory of the tier, with older messages of each queue", since=_V53
+    )
+
     # geometry
     mapped_file_size_commit_log: int = _setting("mappedFileSizeCommitLog", 1 << 30, "bytes of a commit log file")
     mapped_file_size_consume_queue: int = _setting("mappedFileSizeConsumeQueue", 6_000_000, "bytes of a queue file")

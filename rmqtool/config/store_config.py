@@ -245,6 +245,7 @@ _PATH_ATTRIBUTES = (
     "read_only_commit_log_store_paths",
     "store_path_dledger_commit_log",
     "store_path_epoch_file",
+    "tiered_store_file_path",
 )
 
 

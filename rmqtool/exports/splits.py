@@ -61,23 +61,33 @@ def plan_sources(
     names = broker_names(logs)
     sources = []
     for name, log in zip(names, logs, strict=True):
-        if settled and any(file.kind is LogKind.COMPACTION for file in log.files):
-            raise UsageError(
-                f"{log.root} is a compaction log, which brokers rewrite: new messages in it cannot be detected",
-                hint="export it whole: without --since-last",
-            )
+        if settled:
+            _require_one_end(log)
         end = log.end.physical_offset if settled or log.live else None
         sources.append(plan_source(name, log, choice, (starts or {}).get(name), end))
     return sources
+
+
+def _require_one_end(log: StoreLog) -> None:
+    """Raise UsageError for a log that does not only grow at its end: new messages in it cannot be detected."""
+    hint = "export it whole: without --since-last"
+    if any(file.kind is LogKind.COMPACTION for file in log.files):
+        text = f"{log.root} is a compaction log, which brokers rewrite: new messages in it cannot be detected"
+        raise UsageError(text, hint=hint)
+    if log.files and all(file.tier for file in log.files):
+        text = f"{log.root} is a tier, in which each queue grows: new messages in it cannot be detected"
+        raise UsageError(text, hint=hint)
 
 
 def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = None, end: int | None = None) -> Source:
     """Plan one store; ``start`` and ``end`` are ends of records."""
     missing = None
     files = log.files
-    choice = replace(choice.at(broker), version=log.version)
+    begin = min(choice.physical_begin, files[0].base_offset if files else 0)
+    choice = replace(choice.at(broker), version=log.version, physical_begin=begin)
     if start is not None:
-        files = [file for file in files if file.end_offset > start]
+        # New messages of a tier come from the log.
+        files = [file for file in files if file.end_offset > start and file.tier is None]
         choice = replace(choice, physical_begin=max(choice.physical_begin, start))
         if files and files[0].base_offset > start:
             length = files[0].base_offset - start
@@ -206,7 +216,8 @@ class BatchReader:
             part = bounded(found, self.choice)
             if len(part.records):
                 records = part.records
-                self.end_offset = int(records.column("physical_offset")[-1]) + int(records.column("total_size")[-1])
+                place = int(records.column("physical_offset")[-1]) + self.asked.file.shift
+                self.end_offset = place + int(records.column("total_size")[-1])
                 yield from spelled(part, self.projection)
 
     def check_landing(self, following: Range, queues: Sequence[QueueFiles]) -> None:
@@ -249,7 +260,7 @@ def bounded(part: Part, choice: Choice) -> Part:
     records = part.records
     wanted = np.ones(len(records), np.bool_)
     if choice.physical_end is not None:
-        wanted &= records.column("physical_offset") < choice.physical_end
+        wanted &= records.column("physical_offset") + part.file.shift < choice.physical_end
     if choice.end_offset is not None:
         wanted &= records.column("queue_offset") < choice.end_offset
     for end in choice.ends:
@@ -276,8 +287,7 @@ def _begin_of(following: Range, choice: Choice, queues: Sequence[QueueFiles]) ->
         if named is not None:
             return int(named.places.min()) - file.base_offset if len(named.places) else None
     with file.open() as opened:
-        compacted = file.kind is LogKind.COMPACTION
-        return SegmentScan(opened, file.base_offset, compacted=compacted).find_start(start, stop)
+        return SegmentScan(opened, file.record_base, compacted=file.keeps_checksums).find_start(start, stop)
 
 
 def _is_record(file: LogFile, file_offset: int | None) -> bool:

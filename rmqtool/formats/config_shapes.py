@@ -232,8 +232,51 @@ COMPACTION_POSITIONS = Bean(
     {"empty": BeanField(BOOLEAN, True, ignored=True), "queueOffsetMap": BeanField(Table(LONG), FRESH)}
 )
 
-# The file belongs to the tiered storage plug-in; only that it is an object is known.
-TIERED_METADATA = Bean()
+# The metadata of a tier has the numbers of topics, which the index uses, the bounds of queues, and the segments of each
+# queue by its path BROKER/TOPIC/QUEUE. ``type`` is 0 for logs, 1 for queues, 2 for the index; ``status`` is 0.
+TIER_TOPIC = Bean(
+    {
+        "topicId": BeanField(LONG, 0),
+        "topic": BeanField(STRING),
+        "status": BeanField(INT, 0),
+        "reserveTime": BeanField(LONG, 0),
+        "updateTimestamp": BeanField(LONG, 0),
+    }
+)
+TIER_QUEUE = Bean(
+    {
+        "queue": BeanField(
+            Bean({"brokerName": BeanField(STRING), "queueId": BeanField(INT, 0), "topic": BeanField(STRING)})
+        ),
+        "minOffset": BeanField(LONG, 0),
+        "maxOffset": BeanField(LONG, 0),
+        "updateTimestamp": BeanField(LONG, 0),
+    }
+)
+TIER_SEGMENT = Bean(
+    {
+        "path": BeanField(STRING),
+        "type": BeanField(INT, 0),
+        "baseOffset": BeanField(LONG, 0),
+        "status": BeanField(INT, 0),
+        "size": BeanField(LONG, 0),
+        "createTimestamp": BeanField(LONG, 0),
+        "beginTimestamp": BeanField(LONG, 0),
+        "endTimestamp": BeanField(LONG, 0),
+        "sealTimestamp": BeanField(LONG, 0),
+    }
+)
+_TIER_SEGMENTS = BeanField(Table(Table(TIER_SEGMENT, 16, JavaType.LONG), 1024), FRESH)
+TIERED_METADATA = Bean(
+    {
+        "commitLogFileSegmentTable": _TIER_SEGMENTS,
+        "consumeQueueFileSegmentTable": _TIER_SEGMENTS,
+        "indexFileSegmentTable": _TIER_SEGMENTS,
+        "queueMetadataTable": BeanField(Table(Table(TIER_QUEUE, 16, JavaType.INT), 1024), FRESH),
+        "topicMetadataTable": BeanField(Table(TIER_TOPIC, 1024), FRESH),
+        "topicSerialNumber": BeanField(LONG, 0),
+    }
+)
 
 
 class ConfigFile(NamedTuple):

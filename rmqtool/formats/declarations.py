@@ -246,10 +246,15 @@ BYTE = Struct("value" / Int8sb * "One number")
 
 TIERED_INDEX_HEADER = Struct(
     "magic" / Int32sb * "Which state the file is in",
-    "begin_timestamp" / Int64sb * "First entry, ms",
-    "end_timestamp" / Int64sb * "Last entry, ms",
-    "hash_slot_count" / Int32sb * "Slots",
-    "index_item_count" / Int32sb * "Entries",
+    "begin_timestamp" / Int64sb * "Creation of the file, ms",
+    "end_timestamp" / Int64sb * "Newest message, ms",
+    "hash_slot_count" / Int32sb * "Slots in use",
+    "index_item_count" / Int32sb * "Items",
+)
+
+TIERED_INDEX_SLOT = Struct(
+    "position" / Int32sb * "Sealed: file offset of its items. Before: number of the newest item, 0 without one",
+    "length" / Int32sb * "Sealed: bytes of its items. Before: 0",
 )
 
 TIERED_INDEX_ITEM = Struct(
@@ -261,6 +266,8 @@ TIERED_INDEX_ITEM = Struct(
     "time_diff" / Int32sb * "Seconds after the begin",
     "item_index" / Int32sb * "Item before this one in the slot",
 )
+
+TIERED_SEALED_ITEM = Struct(*TIERED_INDEX_ITEM.subcons[:-1])
 
 TIERED_CODA = Struct(
     "size" / Int32sb * "16",
@@ -299,7 +306,9 @@ FIXED: dict[str, tuple[Construct[Any, Any], str]] = {
     "Short": (SHORT, "A single 16-bit number"),
     "Byte": (BYTE, "A single 8-bit number"),
     "TieredIndexHeader": (TIERED_INDEX_HEADER, "Head of a tiered index file"),
-    "TieredIndexItem": (TIERED_INDEX_ITEM, "Item of a tiered index file"),
+    "TieredIndexSlot": (TIERED_INDEX_SLOT, "Slot of a tiered index file"),
+    "TieredIndexItem": (TIERED_INDEX_ITEM, "Item of a tiered index file that is not sealed"),
+    "TieredSealedItem": (TIERED_SEALED_ITEM, "Item of a sealed tiered index file"),
     "TieredCoda": (TIERED_CODA, "End of an uploaded commit log segment"),
 }
 

@@ -711,17 +711,35 @@ TIERED_INDEX_HEADER = Layout(
     "Head of a tiered index file",
     (
         Field("magic", 0, 4, "i32", "Which state the file is in"),
-        Field("begin_timestamp", 4, 8, "i64", "First entry, ms"),
-        Field("end_timestamp", 12, 8, "i64", "Last entry, ms"),
-        Field("hash_slot_count", 20, 4, "i32", "Slots"),
-        Field("index_item_count", 24, 4, "i32", "Entries"),
+        Field("begin_timestamp", 4, 8, "i64", "Creation of the file, ms"),
+        Field("end_timestamp", 12, 8, "i64", "Newest message, ms"),
+        Field("hash_slot_count", 20, 4, "i32", "Slots in use"),
+        Field("index_item_count", 24, 4, "i32", "Items"),
     ),
     TieredIndexHeader,
 )
 
 
+class TieredIndexSlot(NamedTuple):
+    """Slot of a tiered index file."""
+
+    position: int
+    length: int
+
+
+TIERED_INDEX_SLOT = Layout(
+    "TieredIndexSlot",
+    "Slot of a tiered index file",
+    (
+        Field("position", 0, 4, "i32", "Sealed: file offset of its items. Before: number of the newest item, 0 without one"),
+        Field("length", 4, 4, "i32", "Sealed: bytes of its items. Before: 0"),
+    ),
+    TieredIndexSlot,
+)
+
+
 class TieredIndexItem(NamedTuple):
-    """Item of a tiered index file."""
+    """Item of a tiered index file that is not sealed."""
 
     hash_code: int
     topic_id: int
@@ -734,7 +752,7 @@ class TieredIndexItem(NamedTuple):
 
 TIERED_INDEX_ITEM = Layout(
     "TieredIndexItem",
-    "Item of a tiered index file",
+    "Item of a tiered index file that is not sealed",
     (
         Field("hash_code", 0, 4, "i32", "Hash of the key"),
         Field("topic_id", 4, 4, "i32", "Topic's number in the metadata"),
@@ -745,6 +763,32 @@ TIERED_INDEX_ITEM = Layout(
         Field("item_index", 28, 4, "i32", "Item before this one in the slot"),
     ),
     TieredIndexItem,
+)
+
+
+class TieredSealedItem(NamedTuple):
+    """Item of a sealed tiered index file."""
+
+    hash_code: int
+    topic_id: int
+    queue_id: int
+    offset: int
+    size: int
+    time_diff: int
+
+
+TIERED_SEALED_ITEM = Layout(
+    "TieredSealedItem",
+    "Item of a sealed tiered index file",
+    (
+        Field("hash_code", 0, 4, "i32", "Hash of the key"),
+        Field("topic_id", 4, 4, "i32", "Topic's number in the metadata"),
+        Field("queue_id", 8, 4, "i32", "Queue"),
+        Field("offset", 12, 8, "i64", "Place in the tiered commit log"),
+        Field("size", 20, 4, "i32", "Size of the message"),
+        Field("time_diff", 24, 4, "i32", "Seconds after the begin"),
+    ),
+    TieredSealedItem,
 )
 
 

@@ -11,7 +11,15 @@ which may contain ``%``, ``|`` and ``+``::
     compaction/compactionLog/TOPIC/QUEUE/...  logs of compacted topics, compactionCq their queues
     checkpoint, abort, lock                   times on disk; exists while a broker runs; the broker's lock
 
-Upstream: ``StorePathConfigHelper``, ``BrokerPathConfigHelper``, ``UtilAll.offset2FileName``, ``MixAll.string2File``.
+Tiered storage has its files elsewhere, below ``tieredStoreFilePath``. The hash is the first 8 digits of the MD5 of what
+follows it, the cluster or the offset as a decimal number::
+
+    HASH_CLUSTER/BROKER/TOPIC/QUEUE/COMMIT_LOG/HASH000...          the messages of one queue
+    HASH_CLUSTER/BROKER/TOPIC/QUEUE/CONSUME_QUEUE/HASH000...       their entries
+    HASH_CLUSTER/BROKER/rmq_sys_INDEX/0/INDEX/HASH000...           index files that are sealed
+
+Upstream: ``StorePathConfigHelper``, ``BrokerPathConfigHelper``, ``UtilAll.offset2FileName``, ``MixAll.string2File``;
+of tiered storage ``PosixFileSegment``, ``MessageStoreUtil``.
 """
 
 from __future__ import annotations
@@ -40,6 +48,11 @@ KV_STORE = "kvStore"
 # RocksDB with index, timers and half messages, if the settings of 5.4 say so.
 ROCKSDB_STORE = "rocksdbstore"
 TIERED_INDEX = "tiered_index_file"
+# Names in a tier: the directories of a queue, and the topic under which the index is.
+TIER_LOG = "COMMIT_LOG"
+TIER_QUEUE = "CONSUME_QUEUE"
+TIER_INDEX = "INDEX"
+TIER_INDEX_TOPIC = "rmq_sys_INDEX"
 DLEDGER_PREFIX = "dledger-"
 
 CHECKPOINT = "checkpoint"
@@ -111,6 +124,9 @@ class FileKind(StrEnum):
     DLEDGER_STATE = "DLedger state"
     ROCKSDB = "RocksDB"
     TIERED_INDEX = "tiered storage index"
+    TIER_LOG = "tier commit log"
+    TIER_QUEUE = "tier consume queue"
+    TIER_INDEX = "tier index"
     UNKNOWN = "unknown"
 
 
@@ -155,6 +171,8 @@ _ROCKSDB_FILE = re.compile(
     r"|archive/\d+\.log",
     re.ASCII,
 )
+# Of the hash in the names of a tier.
+_HASH_DIGITS = 8
 # The directories of files of a compaction that is not finished.
 _STAGES = ("compacting", "replicating")
 
@@ -182,6 +200,34 @@ def index_name(time: int, zone: tzinfo) -> str:
     return f"{local:%Y%m%d%H%M%S}{local.microsecond // 1000:03d}"
 
 
+def tier_segment_name(base_offset: int) -> str:
+    """Return the name of the segment of a tier whose first byte has this offset in its queue's log, queue or index."""
+    return f"{_tier_hash(str(base_offset))}{segment_name(base_offset)}"
+
+
+def parse_tier_segment_name(name: str) -> int | None:
+    """Return the offset in the name of a tier's segment; None if the name is not the one that this offset has."""
+    base_offset = parse_segment_name(name[_HASH_DIGITS:])
+    return base_offset if base_offset is not None and tier_segment_name(base_offset) == name else None
+
+
+def tier_cluster_name(cluster: str) -> str:
+    """Return the name of a tier's directory of a cluster."""
+    return f"{_tier_hash(cluster)}_{cluster}"
+
+
+def parse_tier_cluster(name: str) -> str | None:
+    """Return the cluster in the name of a tier's directory of a cluster; None for any other name."""
+    cluster = name[_HASH_DIGITS + 1 :]
+    return cluster if cluster and tier_cluster_name(cluster) == name else None
+
+
+def _tier_hash(text: str) -> str:
+    from hashlib import md5  # its import would cost every command a millisecond
+
+    return md5(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Directories that contain segments, and directories whose segments are two levels further down, in TOPIC/QUEUE. The
@@ -195,6 +241,9 @@ _QUEUES = {
     COMPACTION_QUEUE: FileKind.COMPACTION_QUEUE,
 }
 _DIRECTORY_OF = {kind: directory for table in (_SEGMENTS, _QUEUES) for directory, kind in table.items()}
+_TIERED = {TIER_LOG: FileKind.TIER_LOG, TIER_QUEUE: FileKind.TIER_QUEUE, TIER_INDEX: FileKind.TIER_INDEX}
+# The directories that the path of a tier's segment has below the broker: topic, queue, kind; then its name.
+_TIER_DEPTH = 4
 _DLEDGER_SEGMENTS = {"data": FileKind.DLEDGER_DATA, "index": FileKind.DLEDGER_INDEX}
 
 # Files with one place and one name, and the copies of them that upstream makes.
@@ -227,7 +276,8 @@ def classify(path: str, commit_log_directories: Iterable[str] = (COMMIT_LOG,)) -
             base_offset = parse_segment_name(path[len(directory) + 1 :])
             if base_offset is not None:
                 return StorePath(FileKind.COMMIT_LOG, base_offset=base_offset, owner=directory)
-    found = _classify_fixed(path) or _classify_segment(path.split("/")) or _classify_named(path)
+    parts = path.split("/")
+    found = _classify_fixed(path) or _classify_segment(parts) or _classify_named(path) or _classify_tiered(parts)
     return found or StorePath(FileKind.UNKNOWN, name=path)
 
 
@@ -286,6 +336,18 @@ def _classify_named(path: str) -> StorePath | None:
     if path.startswith(TIERED_INDEX + "/"):
         return StorePath(FileKind.TIERED_INDEX, name=path.removeprefix(TIERED_INDEX + "/"))
     return None
+
+
+def _classify_tiered(parts: Sequence[str]) -> StorePath | None:
+    """Classify the segments of a tier, wherever it is; None for others."""
+    base_offset = parse_tier_segment_name(parts[-1])
+    if base_offset is None or len(parts) < _TIER_DEPTH:
+        return None
+    topic, queue, directory, _ = parts[-_TIER_DEPTH:]
+    kind = _TIERED.get(directory)
+    if kind is None or not topic or not _QUEUE_ID.fullmatch(queue) or int(queue) > INT_MAX:
+        return None
+    return StorePath(kind, topic, int(queue), base_offset, owner="/".join(parts[:-_TIER_DEPTH]))
 
 
 def segment_directory(kind: FileKind, topic: str | None = None, queue_id: int | None = None) -> str:

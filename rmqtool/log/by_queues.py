@@ -7,7 +7,7 @@ not trusted: where a record is not what its entry says, or entries contradict ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -75,8 +75,8 @@ def gather_records(file: ReadableFile, log: LogFile, places: Places, *, checksum
                 view[to[row] : to[row] + size] = span[at : at + size]
     records, _ = decode_records(data, offsets)
     found = len(records)
-    compacted = log.kind is LogKind.COMPACTION
-    right = are_right(records, places.file_offsets[:found] + log.base_offset, checksums=checksums, compacted=compacted)
+    offsets, moved = places.file_offsets[:found] + log.record_base, log.keeps_checksums
+    right = are_right(records, offsets, checksums=checksums, compacted=moved)
     right &= records.column("total_size") == places.sizes[:found]
     return records if right.all() else records.select(slice(int(np.argmin(right))))
 
@@ -248,11 +248,19 @@ def bound_by_queues(files: Sequence[LogFile], queues: Sequence[QueueFiles], sele
     not name queues with a first offset, or if the entry of one of them is not trusted.
     """
     wanted = _wanted_offsets(queues, selection)
-    if not wanted:
+    if not wanted or any(_is_in_tier(file, wanted) for file in files):
         return selection
     by_queue = {(queue.queue.topic, queue.queue.queue_id): queue for queue in queues if not queue.is_batch}
     place = min(_place_of(files, by_queue.get(queue), offset) for queue, offset in wanted.items())
     return replace(selection, physical_from=max(place, selection.physical_from))
+
+
+def _is_in_tier(file: LogFile, wanted: Mapping[Queue, int]) -> bool:
+    """Return whether a file of a tier has messages of a wanted queue from the wanted offset on."""
+    if file.tier is None:
+        return False
+    least, until = wanted.get(file.tier[:2]), file.tier.until
+    return least is not None and (until is None or least < until)
 
 
 def _wanted_offsets(queues: Sequence[QueueFiles], selection: Selection) -> dict[Queue, int]:

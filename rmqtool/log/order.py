@@ -199,7 +199,7 @@ def iter_merged(logs: Sequence[Iterator[Part | Damage | Note]]) -> Iterator[From
 
 
 def find_last_place(plan: Plan, selection: Selection, count: int, effort: Effort) -> int:
-    """Return the physical offset of the first of the last ``count`` messages; 0 if there are fewer.
+    """Return the physical offset of the first of the last ``count`` messages; where the log begins if there are fewer.
 
     Files are read from the last one back, until they have enough messages.
     """
@@ -210,7 +210,7 @@ def find_last_place(plan: Plan, selection: Selection, count: int, effort: Effort
         if len(places) >= left:
             return int(places[-left])
         left -= len(places)
-    return 0
+    return min((file.base_offset for file in plan.wanted), default=0)
 
 
 def _iter_places(plan: Plan, selection: Selection, effort: Effort) -> Iterator[np.ndarray]:
@@ -280,7 +280,8 @@ class KeyWork:
             topics.setdefault("", 0)
             if self.order is Order.TIME:
                 keys[:, 2] = records.column("store_timestamp")
-        keys[:, PLACE], keys[:, SIZE] = records.column("physical_offset"), records.column("total_size")
+        keys[:, PLACE] = records.column("physical_offset") + np.int64(part.file.shift)
+        keys[:, SIZE] = records.column("total_size")
         return keys
 
 

@@ -187,6 +187,15 @@ def read_first_places(queue: QueueFiles) -> list[int]:
         return [BEFORE, *(opened.physical_offset(int(first)) for first in opened.firsts[1:-1])]
 
 
+def first_offset_from(queue: QueueFiles, physical_offset: int) -> int | None:
+    """Return the queue offset of a simple queue's first entry for a physical offset or a later one, or None."""
+    with _QueueUnits(queue) as opened:
+        index = opened.first_from(physical_offset)
+        if queue.is_batch or not opened.physical_offset(index) < AFTER:
+            return None
+        return int(opened.queue_offsets(np.array([index]))[0])
+
+
 def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
     """Return the physical offsets in a simple queue's entries at ``queue_offsets``; -1 for a filler or no entry."""
     found = np.full(len(queue_offsets), -1, np.int64)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
@@ -29,7 +29,7 @@ from rmqtool.formats.layout import Buffer
 from rmqtool.log.queue_entries import AFTER, QueueFiles, count_units, find_extent, read_places
 from rmqtool.log.read import ONE_READ, STALE, TORN, UNWRITTEN, Damage, Note, Range, as_damage
 from rmqtool.log.select import Selection
-from rmqtool.log.sources import LogFile, LogKind
+from rmqtool.log.sources import LogFile, LogKind, TierPart
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.store.listing import LOG_IS_EMPTY
 from rmqtool.store.open import is_far
@@ -141,9 +141,11 @@ class Plan:
 
     def has_records_after(self, file: LogFile) -> bool:
         """Return whether a later file than ``file`` has records."""
-        first = self.files.index(file) + 1
+        first, last = self.files.index(file) + 1, len(self.files)
+        if file.tier is not None:  # each queue has a log of its own
+            last = next(end for begin, end in _logs(self.files) if begin < first <= end)
         # The last file first: it usually has records, and on object storage each look is a request.
-        return any(self.first_times[number] is not None for number in reversed(range(first, len(self.files))))
+        return any(self.first_times[number] is not None for number in reversed(range(first, last)))
 
     def find_extent(self, begin: int, end: int = AFTER) -> int | None:
         """Return where the last record ends that queues point to from ``begin`` to ``end``.
@@ -174,7 +176,7 @@ def _time_at(opened: ReadableFile, file: LogFile, at: int) -> int | None:
     if len(data) < _LONGEST_PREFIX.size:
         return None
     found = PREFIXES[layouts.MESSAGE_PREFIX_V4V4.decode(data).sys_flag & HOST_BITS].decode(data)
-    is_record = found.magic in RECORD_MAGICS and found.physical_offset == file.base_offset + at
+    is_record = found.magic in RECORD_MAGICS and found.physical_offset == file.record_base + at
     return found.store_timestamp if is_record and found.store_timestamp > 0 else None
 
 
@@ -246,7 +248,27 @@ def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection:
 
     Store times rise along a log. If the first ones do not, the clock was set back, and times are not used.
     """
-    begin, end = selection.begin, selection.end
+    wanted = []
+    for first, last in _logs(files):
+        wanted += _plan_log(files[first:last], times[first:last], selection)
+    return wanted
+
+
+def _logs(files: Sequence[LogFile]) -> Iterator[tuple[int, int]]:
+    """Yield the first number and the one after the last of the files of each log: each queue of a tier has its own."""
+    for _, numbers in groupby(range(len(files)), lambda number: _queue_of(files[number])):
+        first, *others = numbers
+        yield first, first + len(others) + 1
+
+
+def _queue_of(file: LogFile) -> tuple[str, int] | None:
+    return None if file.tier is None else file.tier[:2]
+
+
+def _plan_log(files: Sequence[LogFile], times: Sequence[int | None], selection: Selection) -> list[LogFile]:
+    begin, end, tier = selection.begin, selection.end, files[0].tier
+    if tier is not None and not _wants_of_tier(tier, selection):
+        return []
     if begin is None and end is None:
         return [file for file in files if file.end_offset > selection.physical_from]
     known = [time for time in times if time is not None]
@@ -260,6 +282,13 @@ def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection:
         and (end is None or first is None or first < end)
         and (begin is None or after is None or after >= begin)
     ]
+
+
+def _wants_of_tier(tier: TierPart, selection: Selection) -> bool:
+    """Return whether messages of a queue of a tier can be wanted. It has only messages whose own queue this is."""
+    least = selection.least_of(tier.topic, tier.queue_id)
+    is_before = least is None or tier.until is None or least < tier.until
+    return is_before and selection.wants_queue(tier.topic, tier.queue_id)
 
 
 # About this many records of a file have their times looked at. They are found by the entries of one queue: the largest
@@ -332,12 +361,25 @@ def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Ra
 def find_gaps(plan: Plan) -> dict[LogFile, list[Damage]]:
     """Return the missing bytes between files as damage, by the file after the gap."""
     files = plan.files
-    usual = plan.usual_size or usual_size(files)
+    usual = _usual_size(plan)
     return {
-        after: list(missing_after(before.name, before, after.base_offset, usual))
+        after: _missing_between(before, after, usual)
         for before, after in pairwise(files)
         if after.base_offset > before.end_offset and after.kind is not LogKind.COMPACTION
     }
+
+
+def _usual_size(plan: Plan) -> int:
+    """Return the size of most files of the log; the files of a tier have none in common."""
+    return plan.usual_size or usual_size([file for file in plan.files if file.tier is None])
+
+
+def _missing_between(before: LogFile, after: LogFile, usual: int) -> list[Damage]:
+    """Return the missing bytes between two files; those of a queue's log in a tier have no usual size."""
+    if after.tier is None:
+        return list(missing_after(before.name, before, after.base_offset, usual))
+    length, end = after.base_offset - before.end_offset, before.record_base + before.size
+    return [Damage("CL-GAP", before.name, before.size, length, _missing(end, end + length))]
 
 
 def missing_after(name: str, before: Sized, end: int, usual: int) -> Iterator[Damage]:
@@ -466,7 +508,7 @@ def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
     extent = plan.find_extent(last.end_offset)
     if extent is not None:
         text = f"the log ends at {last.end_offset}, but queues point to messages up to {extent}"
-        for damage in missing_after(last.name, last, extent, plan.usual_size or usual_size(plan.files)):
+        for damage in missing_after(last.name, last, extent, _usual_size(plan)):
             yield damage._replace(message=text)
 
 

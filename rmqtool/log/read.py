@@ -22,6 +22,7 @@ import mmap
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -509,7 +510,7 @@ class Part(NamedTuple):
     def record_offset(self, row: int) -> int:
         """Return the file offset of the record in a row."""
         if self.file_offset is None:
-            return int(self.records.column("physical_offset")[row]) - self.file.base_offset
+            return int(self.records.column("physical_offset")[row]) - self.file.record_base
         return self.file_offset + int(self.records.file_offsets[row])
 
     def body_damage(self, row: int, flaw: Flaw) -> Damage:
@@ -543,6 +544,8 @@ class RangeReader:
     def __init__(self, asked: Range, selection: Selection, *, checksums: bool = True, skims: bool = False) -> None:
         self.asked = asked
         self.selection = selection
+        # Of records, which name offsets in their own log.
+        self._selection = replace(selection, physical_from=selection.physical_from - asked.file.shift)
         self.checksums = checksums
         self.skims = skims and selection.wants_all
         self.skimmed = 0
@@ -578,11 +581,11 @@ class RangeReader:
             yield from self._taken(entries.pieces(start), entries.end)
             self.reached = entries.end
             return
-        compacted = log.kind is LogKind.COMPACTION
-        segment = SegmentScan(file, log.base_offset, checksums=self.checksums, compacted=compacted)
+        moved = log.keeps_checksums
+        segment = SegmentScan(file, log.record_base, checksums=self.checksums, compacted=moved)
         self.began = segment.find_start(start, stop) if is_guess else start
         if self.began is not None:
-            self.skimmed, at = segment.skim(self.began, stop) if self.skims and not compacted else (0, self.began)
+            self.skimmed, at = segment.skim(self.began, stop) if self.skims and not moved else (0, self.began)
             self.rows += self.skimmed
             yield from self._taken(segment.pieces(at, stop), segment.end)
             self.reached = segment.reached
@@ -594,7 +597,7 @@ class RangeReader:
                 yield from self._damage(piece, end)
                 continue
             self.rows += len(piece.records)
-            wanted = self.selection.select(piece.records)
+            wanted = self._selection.select(_of_tier(piece.records, self.asked.file))
             if len(wanted):
                 yield Part(wanted, self.asked.file, piece.file_offset)
 
@@ -613,6 +616,12 @@ class RangeReader:
         if self.asked.file.base_offset + place.file_offset + place.length <= self.selection.physical_from:
             return False
         return place.damaged is None or self.selection.may_want(place.damaged)
+
+
+def _of_tier(records: Records, file: LogFile) -> Records:
+    """Return the records of a file that the store of its tier does not have; all of another file."""
+    until = None if file.tier is None else file.tier.until
+    return records if until is None else records.select(records.column("queue_offset") < until)
 
 
 def iter_carved(file: LogFile, selection: Selection) -> Iterator[Part | Damage | Note]:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from shlex import quote
 from typing import NamedTuple, Self
 
-from rmqtool.errors import FileMissing, StoreError, UsageError
+from rmqtool.errors import FileMissing, ReadFailed, StoreError, UsageError
 from rmqtool.files.filesystem import Kind, ReadableFile, join, split
 from rmqtool.files.objects import ObjectReadableFileSystem
 from rmqtool.files.posix import FOLLOWED
 from rmqtool.formats import paths
 from rmqtool.formats.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, FileKind
 from rmqtool.log.end import LogEnd, find_log_end
-from rmqtool.log.queue_entries import QueueFiles, queue_files_of
+from rmqtool.log.queue_entries import QueueFiles, first_offset_from, queue_files_of
+from rmqtool.store.listing import QueueId, beneath
 from rmqtool.store.open import (
     CONF_ENDINGS,
     Root,
@@ -39,14 +41,30 @@ from rmqtool.store.open import (
 from rmqtool.store.open import is_directory as is_a_directory
 from rmqtool.store.queues import simple_queues
 from rmqtool.store.segments import Segment
+from rmqtool.store.tiers import Tier, TierPlace, find_tier, open_tier, tier_of
 
 
 class LogKind(StrEnum):
-    """The container of the records: a commit log, entries of DLedger, or a compaction log."""
+    """The container of the records: a commit log, entries of DLedger, a compaction log, or a queue's log in a tier."""
 
     COMMIT_LOG = "commit log"
     DLEDGER = "DLedger data"
     COMPACTION = "compaction log"
+    TIER = "tier commit log"
+
+
+class TierPart(NamedTuple):
+    """The queue of a tier whose messages are in a file.
+
+    The logs of all queues are put one after the other, so that each place has an offset of its own: ``shift`` is how
+    much more that is than the offset in the queue's own log, which records name. Messages from queue offset ``until``
+    on are left out: the store that the tier belongs to has them.
+    """
+
+    topic: str
+    queue_id: int
+    shift: int
+    until: int | None = None
 
 
 class LogFile(NamedTuple):
@@ -58,10 +76,26 @@ class LogFile(NamedTuple):
     path: str
     name: str
     kind: LogKind = LogKind.COMMIT_LOG
+    tier: TierPart | None = None
 
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.size
+
+    @property
+    def shift(self) -> int:
+        """How much more the offset of a byte of this file is than what a record there names as its offset."""
+        return 0 if self.tier is None else self.tier.shift
+
+    @property
+    def record_base(self) -> int:
+        """The physical offset that a record at the beginning of this file names."""
+        return self.base_offset - self.shift
+
+    @property
+    def keeps_checksums(self) -> bool:
+        """Whether records were moved here and kept the checksum, over all of a record, from where they were before."""
+        return self.kind in (LogKind.COMPACTION, LogKind.TIER)
 
     def open(self) -> ReadableFile:
         """Open the file. The handle stays valid when the file is renamed or removed."""
@@ -163,7 +197,7 @@ class Source:
     """The files of a log, and the store they belong to, if any.
 
     ``directories`` are the ones where new files will appear; empty if one file was named. ``topic`` (a pattern) and
-    ``queue_id`` are set if the path named a queue.
+    ``queue_id`` are set if the path named a queue. ``note`` says what is not read.
     """
 
     files: list[LogFile]
@@ -172,6 +206,7 @@ class Source:
     queues: list[QueueFiles] = field(default_factory=list)
     topic: str | None = None
     queue_id: int | None = None
+    note: str | None = None
 
     @property
     def live(self) -> bool:
@@ -248,11 +283,27 @@ def _open_source(path: str, open_store: Callable[[str], Store]) -> Source:
             _require_log(source, path)
         return source
     except StoreError:
+        place = find_tier(path)
+        if place is not None:
+            return _of_tier(place)
         # The directory may have segments that were copied out of their store.
         found = _of_directory(path, "", LogKind.COMMIT_LOG) if is_directory else None
         if found is None or not found.files:
             raise
         return found
+
+
+def _of_tier(place: TierPlace) -> Source:
+    """Return the log of a tier, or of the queue or the file of it that a path names."""
+    with open_tier(place.root) as tier:
+        files = tier_files(tier)
+    for wanted, of in ((place.topic, 0), (place.queue_id, 1)):
+        files = [file for file in files if wanted is None or (file.tier and file.tier[of] == wanted)]
+    files = [file for file in files if place.file in (None, file.path)]
+    if not files and place.topic is not None:
+        named = f"{place.root}/{place.file or place.topic}"
+        raise StoreError(f"{named} has no log of a queue", file=named, hint=f"rmqtool cat {quote(place.root)}")
+    return Source(files)
 
 
 def _require_log(source: Source, path: str) -> None:
@@ -272,8 +323,77 @@ def _located(path: str) -> tuple[str, str, paths.StorePath]:
 
 
 def source_of(store: Store) -> Source:
-    """Return the log of an open store as a source."""
-    return Source(logs_of(store), directories_of(store), store, queue_files_of(store))
+    """Return the log of an open store as a source, with the older messages of its tier before it."""
+    logs, queues = logs_of(store), queue_files_of(store)
+    earlier = _tier_before(store, logs, queues)
+    return Source([*earlier.files, *logs], directories_of(store), store, queues, note=earlier.note)
+
+
+class _Earlier(NamedTuple):
+    """The files of a tier that come before the log of its store, or a note on why they are not read."""
+
+    files: list[LogFile]
+    note: str | None = None
+
+
+def _tier_before(store: Store, logs: Sequence[LogFile], queues: Sequence[QueueFiles]) -> _Earlier:
+    """Return the files of the tier that the settings of a store name, without messages that the log has too."""
+    if not store.config.tiered_store_file_path:
+        return _Earlier([])
+    found = tier_of(store)
+    if not isinstance(found, Tier):
+        return _Earlier([], found and f"{found.reason}: older messages are not read")
+    with found as tier:
+        log_min = logs[0].base_offset if logs else 0
+        return _Earlier(tier_files(tier, _shown(store, tier), log_min, first_kept(queues, log_min)))
+
+
+def _shown(store: Store, tier: Tier) -> str:
+    """Return the directory of a tier as people see it: relative to its store if it is there."""
+    return beneath(store.root, tier.root) or tier.root
+
+
+def tier_files(
+    tier: Tier, name: str = "", end: int | None = None, until: Mapping[QueueId, int] | None = None
+) -> list[LogFile]:
+    """Return the files of the logs of a tier as one log.
+
+    ``name`` is the directory of the tier as people see it. The log begins at 0, or it ends at ``end``. Messages from
+    the queue offsets in ``until`` on are left out.
+    """
+    found: list[LogFile] = []
+    at = 0
+    for queue in tier.queues.values():
+        if queue.log:
+            part = TierPart(*queue.queue, at - queue.log[0].base_offset, (until or {}).get(queue.queue))
+            found += [_tier_file(tier, segment, name, part) for segment in queue.log]
+            at = found[-1].end_offset
+    back = 0 if end is None else end - at
+    return [
+        file._replace(
+            base_offset=file.base_offset + back, tier=file.tier and file.tier._replace(shift=file.shift + back)
+        )
+        for file in found
+    ]
+
+
+def _tier_file(tier: Tier, segment: Segment, name: str, part: TierPart) -> LogFile:
+    shown = f"{name}/{segment.path}" if name else segment.path
+    place = segment.base_offset + part.shift
+    return LogFile(place, segment.size, tier.root, segment.path, shown, LogKind.TIER, part)
+
+
+def first_kept(queues: Sequence[QueueFiles], log_min: int) -> dict[QueueId, int]:
+    """Return the queue offset from which the log of a store has each queue; without an entry a queue is left out."""
+    found = {}
+    for queue in queues:
+        try:
+            first = first_offset_from(queue, log_min)
+        except ReadFailed:  # then the tier may have messages that the log has too
+            continue
+        if first is not None:
+            found[queue.queue] = first
+    return found
 
 
 def _of_directory(directory: str, path: str, kind: LogKind) -> Source:
@@ -286,6 +406,8 @@ _USUAL_NAME = "store"
 _QUEUE_DIRECTORY = (CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 # The first release that compacts topics.
 COMPACTING = "5.1.0"
+# The first release that has tiers of these names.
+TIERING = "5.1.0"
 
 
 class StoreLog(NamedTuple):
@@ -344,12 +466,24 @@ def _read_store_log(path: str) -> StoreLog:
         end = LogEnd(files[-1].end_offset if files else 0, None)
         name = _directory_name(compacted.root)
         return StoreLog(path, files, [], live=False, broker=name, end=end, version=COMPACTING)
+    try:
+        return _log_of_store(path)
+    except StoreError:
+        place = find_tier(path)
+        if place is None:
+            raise
+    files = _of_tier(place).files
+    end = LogEnd(files[-1].end_offset if files else 0, None)
+    return StoreLog(path, files, [], live=False, broker=os.path.basename(place.root), end=end, version=TIERING)
+
+
+def _log_of_store(path: str) -> StoreLog:
     with _opened(path) as store:
-        queues = simple_queues(store.listing)
+        queues, source = simple_queues(store.listing), source_of(store)
         return StoreLog(
             root=store.root,
-            files=logs_of(store),
-            queues=queue_files_of(store),
+            files=source.files,
+            queues=source.queues,
             live=store.is_live,
             broker=_broker_name(store),
             end=find_log_end(store.commit_log, queues, dledger=store.is_dledger),

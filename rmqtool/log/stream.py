@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from rmqtool.columns.bodies import Bounds
 from rmqtool.columns.jsonl import Lines, iter_json_lines
+from rmqtool.errors import UsageError
 from rmqtool.filters.wanted import parse_patterns
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.layout import Buffer
@@ -33,7 +35,7 @@ from rmqtool.log.ranges import (
 )
 from rmqtool.log.read import Damage, Note, Part, Range, RangeReader
 from rmqtool.log.select import Selection
-from rmqtool.log.sources import LogKind, Source
+from rmqtool.log.sources import LogFile, LogKind, Source
 
 # A count keeps only a number of each range until its turn, so its ranges are larger.
 _COUNTED_RANGE = 8 * RANGE
@@ -210,7 +212,7 @@ def plan_request(source: Source, request: Request, effort: Effort) -> tuple[Plan
         selection = replace(selection, version=source.store.version.value)
     if source.topic is not None:
         selection = replace(selection, topics=parse_patterns([source.topic]), queue_id=source.queue_id)
-    selection = bound_by_queues(source.files, source.queues, selection)
+    selection = bound_by_queues(source.files, source.queues, within_files(source.files, selection))
     plan = read_plan(source.files, selection, source.queues, live=source.live)
     if not source.directories:
         plan = replace(plan, witnesses=())  # one file was named, so what comes after it is not missing
@@ -219,6 +221,12 @@ def plan_request(source: Source, request: Request, effort: Effort) -> tuple[Plan
         selection = replace(selection, physical_from=max(place, selection.physical_from))
         plan = replace(plan, wanted=[file for file in plan.wanted if file.end_offset > selection.physical_from])
     return plan, selection
+
+
+def within_files(files: Sequence[LogFile], selection: Selection) -> Selection:
+    """Return the selection with the beginning of the first file as its bound if that is before 0, as a tier can be."""
+    begin = files[0].base_offset if files else 0
+    return replace(selection, physical_from=begin) if begin < 0 and not selection.physical_from else selection
 
 
 def iter_messages(source: Source, request: Request, effort: Effort) -> Iterator[Part | Damage | Note]:
@@ -272,6 +280,11 @@ def iter_followed(
 
     After each None comes a ``pause``. This ends only at the limit of the request.
     """
+    earlier = [file for file in source.files if file.tier is not None]
+    if earlier:
+        source = replace(source, files=[file for file in source.files if file.tier is None])
+        if not source.files:
+            raise UsageError("a tier is not followed: it is written in parts", hint="follow its store: cat -f STORE")
     plan, selection = plan_request(source, request, effort)
     start = min((file.base_offset for file in plan.wanted), default=0)
     for file in plan.wanted:
@@ -279,8 +292,9 @@ def iter_followed(
             start = selection.physical_from
     follower = Follower(source.list_files, selection, start)
     left = request.limit
+    found = iter_messages(Source(earlier), replace(request, last=None), effort) if request.last is None else iter(())
     while True:
-        for event in follower.poll():
+        for event in chain(found, follower.poll()):
             if left is None or not isinstance(event, Part):
                 yield event
                 continue
@@ -288,5 +302,6 @@ def iter_followed(
             left -= len(event.records)
             if left <= 0:
                 return
+        found = iter(())
         yield None
         pause()

@@ -53,7 +53,7 @@ _TREE = Table(
         ("epochFileCheckpoint", "5.0", "where each master's time began (controller mode)"),
         ("brokerIdentity", "5.1.1", "cluster#broker#id (controller mode)"),
         ("dledger-ID/{data,index}/N", "4.5", "the log of a DLedger group"),
-        ("tiered_index_file/...", "5.1", "the index of tiered storage"),
+        ("tiered_index_file/...", "5.1", "the newest index of tiered storage"),
     ),
 )
 
@@ -325,10 +325,19 @@ PARTS: tuple[Part, ...] = (
     Part(
         "Tiered storage",
         _texts(
-            "Index files have a header of 28 bytes, slots of 8 and items of 32 (28 without the last field in "
-            "compacting). Uploaded segments of the log end with a coda.",
+            "A tier (tieredStoreFilePath, PosixFileSegment) has a log and a queue for each queue: "
+            "HASH_CLUSTER/BROKER/TOPIC/QUEUE/COMMIT_LOG/HASHN and CONSUME_QUEUE/HASHN. HASH is the first 8 digits of "
+            "the MD5 of what follows, N the offset of the first byte in 20 digits. Records are those of the commit "
+            "log; physicalOffset is the offset in the log of the queue, and the checksum __CRC32# is the one from the "
+            "store. Entries are those of consume queues and point into the log of the queue. A segment has no "
+            "reserved room and ends anywhere; up to 5.1 segments of the log end with a coda.",
+            "The index is in BROKER/rmq_sys_INDEX/0/INDEX/HASHN: files that are sealed. The newest one is in the store "
+            "and is not sealed: tiered_index_file/MS, named by its time of creation. A header of 28 bytes, slots of "
+            "8, items: of 32 bytes, the first one unused, in chains by their last field; once sealed of 28 bytes, "
+            "those of a slot together. A key's slot is its hash modulo the number of slots, which follows from the "
+            "size of a sealed file. The magic is 0xBCC50289, 0xBCC50285 once sealed or full.",
         ),
-        ("TieredIndexHeader", "TieredIndexItem", "TieredCoda"),
+        ("TieredIndexHeader", "TieredIndexSlot", "TieredIndexItem", "TieredSealedItem", "TieredCoda"),
     ),
     Part(
         "Configuration",
@@ -350,7 +359,7 @@ PARTS: tuple[Part, ...] = (
                 ("consumerOrderInfo.json", "Messages in flight of ordered pop consumption (5.0)."),
                 ("topicQueueMapping.json", "Static topics (5.0)."),
                 ("messageRequestMode.json", "Groups that pop in place of pulling (5.0)."),
-                ("tieredStoreMetadata.json", "Segments of tiered storage."),
+                ("tieredStoreMetadata.json", "Topics, queues and segments of tiered storage."),
             ),
         ),
     ),

@@ -125,6 +125,7 @@ def _write_sources(version: str, folder: Path) -> list[Path]:
     names = ["J", "Start", *(("Truth49", "Open49") if mine == "4" else ("Truth5",))]
     if version in BROKER_VERSIONS:
         names += ["BrokerRun", "BrokerClients", f"Broker{mine}"]
+        names += ["TierTruth"] if mine == "5" else []
     written = []
     for name in names:
         path = folder / f"{name}.java"

@@ -58,6 +58,14 @@ KNOWN = {
     "dledger-n0/checkpoint": StorePath(FileKind.DLEDGER_STATE, owner="n0", name="checkpoint"),
     "dledger-n0/currterm.bak": StorePath(FileKind.DLEDGER_STATE, owner="n0", name="currterm", copy=Copy.BAK),
     "tiered_index_file/1700000000000": StorePath(FileKind.TIERED_INDEX, name="1700000000000"),
+    # The hash is the beginning of the MD5 of 0, of 29990, of DefaultCluster.
+    "T/0/COMMIT_LOG/cfcd208400000000000000000000": StorePath(FileKind.TIER_LOG, "T", 0, 0, owner=""),
+    "212d6b50_DefaultCluster/b/T/3/CONSUME_QUEUE/880245e800000000000000029990": StorePath(
+        FileKind.TIER_QUEUE, "T", 3, 29990, owner="212d6b50_DefaultCluster/b"
+    ),
+    "b/rmq_sys_INDEX/0/INDEX/cfcd208400000000000000000000": StorePath(
+        FileKind.TIER_INDEX, "rmq_sys_INDEX", 0, 0, owner="b"
+    ),
 }
 
 
@@ -103,6 +111,11 @@ def test_known_paths(path: str) -> None:
         "dledger-n0/other",
         "dledger-n0/x/checkpoint",
         "core.1234",
+        "COMMIT_LOG/cfcd208400000000000000000000",
+        "T/0/COMMIT_LOG/00000000000000000000",
+        "T/0/COMMIT_LOG/cfcd208400000000000000000001",
+        "T/x/COMMIT_LOG/cfcd208400000000000000000000",
+        "T/0/OTHER/cfcd208400000000000000000000",
         "commitlog/٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠",
     ],
 )
@@ -145,3 +158,11 @@ def test_directories() -> None:
     assert paths.segment_directory(FileKind.CONSUME_QUEUE, "T", 3) == "consumequeue/T/3"
     assert paths.segment_directory(FileKind.TIMER_LOG) == "timerlog"
     assert paths.config_path(paths.TOPICS, Copy.BAK) == "config/topics.json.bak"
+
+
+def test_names_in_a_tier_have_the_hash_of_what_follows() -> None:
+    # Names that a real 5.3.3 broker gave, in fixtures/tiers.
+    assert paths.tier_segment_name(29990) == "880245e800000000000000029990"
+    assert paths.tier_cluster_name("DefaultCluster") == "212d6b50_DefaultCluster"
+    assert paths.parse_tier_cluster("212d6b50_DefaultCluster") == "DefaultCluster"
+    assert [paths.parse_tier_cluster(name) for name in ("212d6b50_Other", "212d6b50", "", "_x")] == [None] * 4

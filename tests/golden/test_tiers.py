@@ -1,0 +1,162 @@
+"""Tiers that the real 5.3.3 tiered store wrote, read as it read them: alone, and as one with their stores."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool import scan
+from rmqtool.api.cat import reading
+from rmqtool.api.export import export
+from rmqtool.formats.message_json import read_body
+from tests.support.stores import left_alone, truth
+
+# One was stopped, of the other the broker was killed: its newest index file and its metadata are older than the rest.
+TIERS = ("tiers/53-tier", "tiers/53-tier-killed")
+COMPARED = (
+    "commitLogOffset", "storeSize", "magic", "topic", "queueId", "queueOffset", "flag", "sysFlag", "bornTimestamp",
+    "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "bodyCRC", "offsetMsgId",
+    "uniqKey", "tags", "keys", "properties", "bodyLength", "storedBodyLength",
+)  # fmt: skip
+every_tier = pytest.mark.parametrize("name", TIERS)
+
+Message = dict[str, Any]
+
+
+def place(message: Message) -> tuple[str, int, int]:
+    return message["topic"], message["queueId"], message["queueOffset"]
+
+
+def messages_of(path: Path, **how: Any) -> list[Message]:
+    """Return the messages at a path; there must be no damage."""
+    found: list[Any] = list(scan(str(path), **how))
+    assert [one for one in found if "damage" in one] == []
+    return found
+
+
+def digest(message: Message) -> str:
+    return hashlib.sha256(read_body(message)).hexdigest()
+
+
+@every_tier
+def test_every_message_of_a_tier_is_what_the_real_classes_read(name: str, store: Callable[[str], Path]) -> None:
+    tier = store(name) / "tier"
+    with left_alone(tier):
+        found = messages_of(tier)
+    told = truth(name)["messages"]
+    assert len(told) > 500
+    assert [place(message) for message in found] == [place(message) for message in told]
+    for message, wanted in zip(found, told, strict=True):
+        assert {key: message[key] for key in COMPARED} == {key: wanted[key] for key in COMPARED}
+        assert digest(message) == wanted["bodySha256"]
+
+
+def asked(name: str) -> dict[tuple[str, int, int], list[str]]:
+    """Return what the real store and its tier gave together: unique keys and digests of bodies."""
+    queues = truth(name)["asOne"]
+    return {
+        (topic, int(queue_id), offset): [key, body]
+        for topic, of_topic in queues.items()
+        for queue_id, queue in of_topic.items()
+        for offset, key, body in queue["messages"]
+    }
+
+
+@pytest.mark.parametrize("order", ["log", "queue", "time"])
+@every_tier
+def test_a_store_and_its_tier_read_as_one(name: str, order: str, store: Callable[[str], Path]) -> None:
+    found = [message for message in messages_of(store(name), order=order) if message["topic"] in truth(name)["asOne"]]
+    wanted = asked(name)
+    assert {place(message): [message["uniqKey"], digest(message)] for message in found} == wanted
+    assert len(found) == len(wanted)
+    if order == "queue":
+        assert [place(message) for message in found] == sorted(wanted)
+    elif order == "time":
+        times = [message["storeTimestamp"] for message in found]
+        assert times == sorted(times)
+
+
+def test_the_tier_is_read_before_the_log(store: Callable[[str], Path]) -> None:
+    found = messages_of(store("tiers/53-tier"), topics="Orders", queue=0)
+    assert [message["queueOffset"] for message in found] == list(range(280))
+    # The log has them from 246 on; a record of the tier names its place in the queue's own log there.
+    assert truth("tiers/53-tier")["asOne"]["Orders"]["0"]["localMin"] == 246
+    units = truth("tiers/53-tier")["queues"]["Orders"]["0"]["units"]
+    assert [message["commitLogOffset"] for message in found[:246]] == [unit[0] for unit in units[:246]]
+    assert found[246]["commitLogOffset"] >= 196608
+
+
+@pytest.mark.parametrize(("offset", "first"), [(200, 200), (250, 250), (-3, 277)])
+def test_a_queue_is_read_from_an_offset_on(offset: int, first: int, store: Callable[[str], Path]) -> None:
+    how: Any = {"offset": offset}
+    with reading(str(store("tiers/53-tier")), how, topics="Orders", queue=0) as found:
+        offsets = [one["queueOffset"] for one in found if isinstance(one, dict)]
+    assert offsets == list(range(first, 280))
+
+
+def test_the_last_messages_of_all(store: Callable[[str], Path]) -> None:
+    how: Any = {"offset": -60}
+    with reading(str(store("tiers/53-tier")), how) as found:
+        places = [place(one) for one in found if isinstance(one, dict)]
+    everything = [place(message) for message in messages_of(store("tiers/53-tier"))]
+    assert len(everything) == 541
+    assert places == everything[-60:]
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        ("", 538),
+        ("212d6b50_DefaultCluster", 538),
+        ("212d6b50_DefaultCluster/broker-a", 538),
+        ("212d6b50_DefaultCluster/broker-a/Orders", 460),
+        ("212d6b50_DefaultCluster/broker-a/Orders/1", 180),
+        ("212d6b50_DefaultCluster/broker-a/Orders/1/COMMIT_LOG", 180),
+        ("212d6b50_DefaultCluster/broker-a/Orders/1/COMMIT_LOG/3b92d6c100000000000000059918", 6),
+    ],
+)
+def test_a_part_of_a_tier_is_read(path: str, count: int, store: Callable[[str], Path]) -> None:
+    assert len(messages_of(store("tiers/53-tier") / "tier" / path)) == count
+
+
+def test_without_its_tier_the_rest_is_read_and_a_note_says_so(writable_store: Callable[[str], Path]) -> None:
+    root = writable_store("tiers/53-tier")
+    shutil.rmtree(root / "tier")
+    with reading(str(root), {}) as found:
+        events = list(found)
+    notes = [event for event in events if isinstance(event, str)]
+    assert notes[0] == (f"{root}/tier, which tieredStoreFilePath names, does not exist: older messages are not read")
+    assert len([event for event in events if isinstance(event, dict)]) == 47
+
+
+@pytest.mark.parametrize(("place", "count"), [("", 541), ("tier", 538)])
+def test_a_tier_is_exported(place: str, count: int, store: Callable[[str], Path], tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    target = tmp_path / "messages"
+    export(str(store("tiers/53-tier") / place), target)
+    table = pyarrow.parquet.read_table(target, columns=["topic", "queue_id", "queue_offset", "msg_id"])
+    rows = {(row["topic"], row["queue_id"], row["queue_offset"]): row["msg_id"] for row in table.to_pylist()}
+    assert table.num_rows == len(rows) == count
+    told = asked("tiers/53-tier")
+    assert rows == {at: told[at][0] for at in rows}
+
+
+def test_a_gap_and_a_wrong_byte_in_a_tier_are_damage(writable_store: Callable[[str], Path]) -> None:
+    root = writable_store("tiers/53-tier") / "tier"
+    log = root / "212d6b50_DefaultCluster/broker-a/Orders/0/COMMIT_LOG"
+    (log / "8e670b3100000000000000059748").unlink()
+    data = bytearray((log / "880245e800000000000000029990").read_bytes())
+    data[90] ^= 1  # in the body of its first message
+    (log / "880245e800000000000000029990").write_bytes(data)
+    damages = [one["damage"] for one in scan(str(root)) if "damage" in one]
+    size = next(unit[1] for unit in truth("tiers/53-tier")["queues"]["Orders"]["0"]["units"] if unit[0] == 29990)
+    assert [(one["code"], one["file"], one["offset"], one["length"]) for one in damages] == [
+        ("CL-CRC", "Orders/0/COMMIT_LOG/880245e800000000000000029990", 0, size),
+        ("CL-GAP", "Orders/0/COMMIT_LOG/880245e800000000000000029990", 29758, 29880),
+    ]
