@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # The descriptor that programs write to while stdout holds rows for other programs.
 _STDERR = 2
-Event = Lines | Json | str | None
+Event = Lines | Json | str | tuple[str, str] | None
 
 
 class Topics(TypedDict, total=False):
@@ -75,7 +75,8 @@ class How(TypedDict, total=False):
 class Consuming:
     """A group that consumes: iterate over its events. A message is consumed when the next event is asked for.
 
-    Events are those of ``cat``; None means that the events so far should be flushed to the reader now.
+    Events are those of ``cat``; None means that the events so far should be flushed to the reader now, and a pair is a
+    note with the command to type next.
     """
 
     events: Iterator[Event]
@@ -333,8 +334,8 @@ class _Run:
         self.found.status = Exit.SKIPPED if damages or lost else Exit.DONE
         self._end(consumed)
 
-    def _closing_words(self, consumed: int) -> Iterator[str]:
-        """Yield for whom the messages were and whether they are committed; without messages, where the group is."""
+    def _closing_words(self, consumed: int) -> Iterator[str | tuple[str, str]]:
+        """Yield for whom the messages were and whether they are committed; with some words the command to type next."""
         from rmqtool.api.dead_letters import no_letters
 
         asked, store = self.opened.asked, quote(self.opened.where)
@@ -343,14 +344,17 @@ class _Run:
                 raise no_letters(self.letters_of)
             if not self.how.get("shows"):
                 letters = f"{consumed} dead letter{'' if consumed == 1 else 's'} of {self.letters_of}"
-                yield f"{letters}; sent again by: rmqtool produce {store} --replay -g {quote(self.letters_of)}"
+                again = f"rmqtool produce {store} --replay -g {quote(self.letters_of)}"
+                yield f"{letters}; to send {'it' if consumed == 1 else 'them'} again:", again
             return
         if consumed and not self.how.get("shows"):
             messages = f"{consumed} message{'' if consumed == 1 else 's'}"
             whose = f"for {asked.group}" if asked.group else "for no group (-g names one)"
-            yield f"{messages} {whose}; " + ("committed" if asked.keeps else "nothing is committed without --commit")
+            words = f"{messages} {whose}; " + ("committed" if asked.keeps else "nothing is committed without --commit")
+            skips = bool(self.opened.consumer.lost) and "://" not in self.opened.where
+            yield (words, f"rmqtool check {store}") if skips else words
         elif not consumed and asked.group:
-            yield f"no new messages for {asked.group}; the lag of all groups: rmqtool info {store} groups"
+            yield f"no new messages for {asked.group}", f"rmqtool info {store} groups"
         elif not consumed:
             yield "no messages"
 
@@ -420,9 +424,10 @@ class _Run:
 
 
 def _lost_words(consumer: GroupConsumer | RemoteConsumer) -> Iterator[str]:
-    """Yield the queue entries whose message could not be read."""
+    """Yield the queue entries whose message could not be read: a group goes past them."""
     for queue, offset, place in consumer.lost:
-        yield f"{queue.topic}/{queue.queue_id}@{offset}: there is no message at {place} of the log"
+        record = f"its record, at {place} in the log, is damaged or gone"
+        yield f"{queue.topic}/{queue.queue_id}@{offset} is left out: {record}"
 
 
 def _counted(messages: int) -> str:

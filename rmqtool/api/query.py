@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from rmqtool.api.cluster import opened_cluster
@@ -50,7 +51,7 @@ class Found:
     notes: list[str] = field(default_factory=list)
     decoded: Json | None = None
     is_found: bool = True
-    # The command to type if nothing was found.
+    # The command to type if nothing was found, or for a dead letter.
     hint: str | None = None
 
     @property
@@ -108,9 +109,17 @@ def find(
         now = SystemClock().now()
         head = answer_head(opened, answer, now, history=how.get("history", False), group=how.get("group"))
         messages = (message_json(message).fields for message in answer.iter_messages(opened))
-        yield Found(
-            head, len(answer.places), messages, answer.findings, notes, is_found=answer.is_found, hint=answer.hint
-        )
+        hint = answer.hint or _letters_command(head)
+        yield Found(head, len(answer.places), messages, answer.findings, notes, is_found=answer.is_found, hint=hint)
+
+
+def _letters_command(head: Json) -> str | None:
+    """Return the command that shows the dead letters of a group, if a message of the answer became one."""
+    from rmqtool.formats.topics import DLQ_PREFIX
+
+    topics = (event["topic"] for event in head.get("history", ()) if event["event"] == "dlq")
+    topic = next(topics, None)
+    return None if topic is None else f"rmqtool consume STORE -g {quote(topic.removeprefix(DLQ_PREFIX))} --dlq"
 
 
 def _asked(place: Place, question: Question, how: How, narrowed: Wanted) -> Found:

@@ -199,7 +199,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('recover', "Rehearse a broker's next start; --apply loses nothing.", ('store',), (
+    ('recover', 'Show what a broker would do at its next start.', ('store',), (
         (('--to',), 'Write the store as that broker would leave it to a new directory.', 'file'),
         (('--until',), 'End the log before the first message stored then or later.', 'times'),
         (('--apply',), "Recover the store with rmqtool's own rules, which keep all valid messages.", ''),
@@ -217,7 +217,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('repair', 'Repair a store: plan, apply, undo.', ('store', 'queues|index|checkpoint|abort|offsets|config|timers|log'), (
+    ('repair', 'Plan a repair of a store; then apply it, or undo it.', ('store', 'queues|index|checkpoint|abort|offsets|config|timers|log'), (
         (('--apply',), 'Carry out the plan.', ''),
         (('--allow',), 'Allow changes to state (configuration), primary (the log).', 'any'),
         (('-g', '--group'), 'The consumer group.', 'groups'),

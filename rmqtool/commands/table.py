@@ -43,9 +43,11 @@ COMMANDS: tuple[Entry, ...] = (
         "recover",
         "rmqtool.commands.recover:recover",
         Panel.FIX,
-        "Rehearse a broker's next start; --apply loses nothing.",
+        "Show what a broker would do at its next start.",
     ),
-    Entry("repair", "rmqtool.commands.repair:repair", Panel.FIX, "Repair a store: plan, apply, undo."),
+    Entry(
+        "repair", "rmqtool.commands.repair:repair", Panel.FIX, "Plan a repair of a store; then apply it, or undo it."
+    ),
     Entry("copy", "rmqtool.commands.copy:copy", Panel.FIX, "Salvage, split, merge or purge stores into a new store."),
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Create an empty store."),
     Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),

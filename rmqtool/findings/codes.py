@@ -71,12 +71,16 @@ SALVAGE = "rmqtool copy {store} {store}.new --salvage"
 _LOST = "none; the original value cannot be restored (rmqtool cat shows the message as it is now)"
 _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
 
-_CUT = "a start deletes everything from here on, if it reads this place: see rmqtool recover"
+_CUT = (
+    "the lost bytes cannot be restored; a repair makes readers skip them. A start that reads this place deletes all "
+    "messages after it, too: see rmqtool recover"
+)
+_FROM_THERE = "deletes everything from their first bad record on"
 _CUTS = (
-    "4.9, 5.3, after a crash: reads only from the checkpoint's file on; there it deletes from the first bad record on",
-    "5.4, after a crash: reads at most the last 10 files; there it deletes from the first bad record on",
-    "4.9, after a clean stop: reads only the last 3 files; there it deletes from the first bad record on",
-    "5.3, 5.4, after a clean stop: reads only the last file; there it deletes from the first bad record on",
+    f"4.9, 5.3, after a crash: reads only the log files since the checkpoint, and {_FROM_THERE}",
+    f"5.4, after a crash: reads at most the last 10 log files, and {_FROM_THERE}",
+    f"4.9, after a clean stop: reads only the last 3 log files, and {_FROM_THERE}",
+    "5.3, 5.4, after a clean stop: reads only the last log file, and deletes everything from its first bad record on",
 )
 _REFUSED = "a broker refuses to start"
 _SIZE_REFUSED = "a broker refuses to start; 5.x deletes a last file that is empty, and starts"
@@ -406,7 +410,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "the next start of a broker recovers as after a crash: rmqtool recover shows whether it deletes messages",
         _PLAN,
         ("last shutdown abnormally, root path: {}",),
-        ("all: recovers as after a crash", "5.3, 5.4: fails after the recovery if abort is a directory"),
+        ("all: recovers as after a crash", "5.3, 5.4, if abort is a directory: fails after the recovery"),
     ),
     CodeEntry(
         "ST-LOCK",

@@ -106,12 +106,15 @@ def broker_text(entry: CodeEntry, version: str, *, abnormal: bool) -> str | None
     """Return what a broker of ``version`` does about it at its next start, or None where nothing is known.
 
     ``abnormal``: the last broker crashed. A text that holds only after a crash, or only after a clean stop, says so:
-    without the condition, what a broker did after a crash reads like what the next start does.
+    without the condition, what a broker did after a crash reads like what the next start does. Lines with
+    a further condition ("if ...") are for the manual.
     """
     found = []
     stop = _AFTER_CRASH if abnormal else _AFTER_CLEAN_STOP
     for line in entry.brokers:
         who, _, what = line.partition(": ")
+        if ", if " in who:
+            continue
         condition = next((words for words in (_AFTER_CRASH, _AFTER_CLEAN_STOP) if words in who), None)
         if condition in (None, stop) and any(word in who for word in ("all", version, f"{version[0]}.x")):
             found.append(f"{condition} it {what}" if condition else what)

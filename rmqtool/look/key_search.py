@@ -263,7 +263,8 @@ class KeySearch:
             indexes.close()
         self.findings += indexes.findings
         for place, record in sorted(self.damaged.items()):
-            words = f"1 more record, at {place}, is damaged" if self.found else f"the record at {place} is damaged"
+            at = f"at {place} in the log"
+            words = f"1 more record, {at}, is damaged" if self.found else f"the record {at} is damaged"
             self.findings.append(damaged_finding(self.store, record, words))
             self.complete = False
         answered = bool(self.found) or (self.as_broker and self._is_cut)

@@ -247,7 +247,7 @@ class Lookup:
             answer.reasons.append(f"it was stored at other times: {first} to {last}")
         if search.damaged:
             place = min(search.damaged)
-            answer.reasons.append(f"the index has this key for the record at {place}, which is damaged")
+            answer.reasons.append(f"the index has this key for the record at {place} in the log, which is damaged")
             return
         if answer.question.text.isdecimal() and read_record(self.store.commit_log, int(answer.question.text)):
             answer.near.append(f"@{answer.question.text}")

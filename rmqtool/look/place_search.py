@@ -300,7 +300,7 @@ def damaged_finding(store: Store, damaged: Message, text: str) -> Finding:
     segment = store.commit_log.find(at)
     place = Where(None if segment is None else segment.path, None if segment is None else at - segment.base_offset)
     place = place._replace(length=damaged.total_size, topic=damaged.topic, queue_id=damaged.queue_id)
-    why = "the message is not shown; consumers do not receive it as it was sent"
+    why = "its body or properties are not as they were sent, and cannot be restored; a repair lets readers skip it"
     found = new_finding("CL-CRC", f"{text} (its checksum is wrong)", place, consequence=why)
     return addressed(found, store.root)
 

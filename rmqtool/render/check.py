@@ -70,7 +70,7 @@ def lost_words(queues: Iterable[Mapping[str, Any]]) -> str:
     unnamed = len(most) - _LOST_NAMED
     rest = [f"the rest in {counted(unnamed, 'other queue')}"] if unnamed > 0 else []
     total = counted(sum(int(queue["messages"]) for queue in queues), "message", "messages")
-    return f"at least {total} (queue entries without a record): {', '.join(named + rest)}"
+    return f"at least {total}: {', '.join(named + rest)} (counted by queue entries whose record is damaged or gone)"
 
 
 def _labelled(output: Output, label: str, words: str) -> Iterator[str]:

@@ -37,7 +37,7 @@ def outcome_lines(output: Output, shown: Mapping[str, Any], on_corrupt: str, sto
     if damaged["ranges"]:
         named = f"listed in {to}_damage" if on_corrupt == "emit" else "left out of it"
         known = damaged["messages"]
-        messages = f", {_counted(known, 'message')} by the queue entries" if known else ""
+        messages = f", {_counted(known, 'message')} lost there" if known else ""
         ranges = _counted(damaged["ranges"], "damaged range")
         line = f"{ranges}, {text.size(damaged['bytes'])}{messages}: {named}"
         yield from text.hanging(line, output.look.width, 2)

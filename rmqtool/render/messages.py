@@ -115,6 +115,8 @@ Words = Callable[[Mapping[str, Any]], str]
 def show_messages(output: Output, events: Iterable[Any], fields: Collection[str], flags: Words, style: str) -> None:
     """Show the events of a reader in order: messages, whole lines, damage, texts; None: nothing more for now.
 
+    A pair is a text and the command to type next.
+
     ``fields`` are the members of a message in their order, ``flags`` spells its system flags.
     """
     taken = iter(events)
@@ -164,6 +166,8 @@ def _show_other(output: Output, event: Any) -> None:
         output.flush()
     elif isinstance(event, str):
         output.note(event)
+    elif type(event) is tuple:  # lines are a named tuple
+        output.note(*event)
     elif isinstance(event, dict):
         output.aside(event, damage_line(output, event["damage"]))
     else:

@@ -86,6 +86,8 @@ def _title_lines(output: Output, head: Mapping[str, Any], count: int, messages: 
     words = f"{records}{text.counted(messages, 'message')}, by {kind}" + (f", from {by}" if by else "")
     if not count:
         words = f'nothing found for {kind} "{text.neutral(head["query"])}"'
+        if any(finding["code"] == "CL-CRC" for finding in head["findings"]):
+            words = f'{kind} "{text.neutral(head["query"])}": the message is damaged, so it is not shown'
     if count or not ("queueOffset" in head or "queueOffsets" in head):
         yield output.paint(words, "title")
     collisions = head["searched"].get("index", {}).get("collisions", 0)
@@ -106,12 +108,16 @@ def _message_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
         ("uniq", shown["uniqKey"] or "no unique key"),
         ("tags", shown["tags"]),
         ("keys", shown["keys"]),
-        ("retries", shown["reconsumeTimes"] or None),
+        ("failed", f"{_times(shown['reconsumeTimes'])} before" if shown["reconsumeTimes"] > 0 else None),
         ("body", _body_words(shown)),
     )
     for label, words in rows:
         if words:
             yield from _row(output, label, text.neutral(str(words)))
+
+
+def _times(number: int) -> str:
+    return text.counted(number, "time")
 
 
 def _body_words(shown: Mapping[str, Any]) -> str:
@@ -142,8 +148,8 @@ def _offset_lines(head: Mapping[str, Any]) -> Iterator[str]:
 def _missing_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
     searched = head["searched"]
     yield from _searched_lines(output, searched)
-    for place in searched.get("unread", [])[:5]:
-        where = f" at {place['offset']}" if "offset" in place else ""
+    for place in _elsewhere(head)[:5]:
+        where = f"@{place['offset']}" if "offset" in place else ""
         words = f"  {place['file'] or 'the log'}{where}: {place['message']}"
         yield from text.hanging(text.neutral(words), output.look.width, 4)
     for reason in head.get("reasons", []):
@@ -154,6 +160,12 @@ def _missing_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
         yield from text.hanging(f"Did you mean {words}?", output.look.width, 2)
 
 
+def _elsewhere(head: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the places that could not be read, without those that the findings after them name."""
+    told = {(finding["file"], finding.get("offset")) for finding in head["findings"]}
+    return [one for one in head["searched"].get("unread", ()) if (one["file"], one.get("offset")) not in told]
+
+
 def _searched_lines(output: Output, searched: Mapping[str, Any]) -> Iterator[str]:
     parts = []
     if "index" in searched:
@@ -162,7 +174,8 @@ def _searched_lines(output: Output, searched: Mapping[str, Any]) -> Iterator[str
         parts.append(f"the log from {searched['log']['begin']} to {searched['log']['end']}")
     if parts:
         unread = searched.get("unread", [])
-        left = f" Not readable: {text.counted(len(unread), 'place')} in it." if unread else " All of it is readable."
+        places = text.counted(len(unread), "place", "places")
+        left = f" Damaged or not readable: {places} in it." if unread else " All of it is readable."
         yield from text.hanging(f"Searched: {', then '.join(parts)}.{left}", output.look.width, 2)
 
 
@@ -199,10 +212,10 @@ def _status(
     retry = f"%RETRY%{group}"
     then = next((one for one in after if one["group"] == group), None)
     if then is not None:
-        return "sent back" if then["topic"] == retry else "consumed"
+        return "failed" if then["topic"] == retry else "consumed"
     if any(event["topic"] == f"%DLQ%{group}" for event in events):
         return "dead letter"
-    return "sent back" if events[-1].get("for") == retry else "consumed"
+    return "failed" if events[-1].get("for") == retry else "consumed"
 
 
 def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,7 +229,8 @@ def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
     if event.get("for"):
         about.append(f"to {event['for']}")
     if event.get("times"):
-        about.append(f"{event['times']} {'time' if event['times'] == 1 else 'times'}")
+        failed = event["event"] in ("retry", "dlq")
+        about.append(f"after {text.counted(event['times'], 'failure')}" if failed else _times(event["times"]))
     if event.get("group"):
         about.append(f"by {event['group']}")
     if "halfQueueOffset" in event:

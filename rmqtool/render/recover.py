@@ -50,8 +50,10 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
         yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
         yield from rest
     if not _is_safe(shown):
-        command = f"rmqtool repair {quote(text.neutral(store))}"
-        words = f"recover --apply keeps all valid messages. Only {command} can be undone."
+        words = (
+            "This is a rehearsal: nothing was changed. recover --apply does not do this: it keeps all valid messages, "
+            "but cannot be undone."
+        )
         yield from text.hanging(words, output.look.width, 2)
     yield from _verdict(output, shown, commands)
 
@@ -70,7 +72,7 @@ def _story(output: Output, shown: Row, store: str) -> Iterator[tuple[str, str, s
     yield from _leftovers(output, shown["lost"], store)
     yield from _rewinds(shown["rewinds"])
     if shown["messagesUnreachable"]:
-        count = text.counted(shown["messagesUnreachable"], "whole message is", "whole messages are")
+        count = text.counted(shown["messagesUnreachable"], "valid message is", "valid messages are")
         yield (
             "UNREACHED",
             f"{count} in no queue and this start will not add them: consumers will not receive them",
@@ -82,7 +84,7 @@ def _story(output: Output, shown: Row, store: str) -> Iterator[tuple[str, str, s
     for trap in shown["traps"]:
         yield "TRAP", f"{trap['name']}: {text.neutral(trap['message'])}", "error" if trap["loses"] else "warning"
     for action in ("create", "resize", "modify"):
-        yield from _files(action, shown["files"])
+        yield from _files(action, shown["files"], deletes_keys=bool(shown["indexLost"]))
 
 
 def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
@@ -96,18 +98,26 @@ def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
             yield "not read", f"{text.counted(others, 'other file')} (rmqtool check reads them, too)", "title"
     if cut is not None:
         code = "" if cut["code"] is None else f" ({cut['code']})"
-        yield "stop", f"in {_name(cut['file'])} at {cut['offset']}: {text.neutral(cut['message'])}{code}", "title"
+        yield "stop", f"at {_name(cut['file'])}@{cut['offset']}: {text.neutral(cut['message'])}{code}", "title"
     if not shown["loads"]:
         yield "REFUSES", f"it does not load the store: {text.neutral(shown['reason'])}", "error"
         return
     if shown["minPhyOffset"] < 0:
         yield "keep", "nothing: the log has no file", "title"
     else:
-        yield "keep", f"the log from {shown['minPhyOffset']} to {shown['maxPhyOffset']}", "title"
+        there = " (the place of the stop)" if _is_end(shown) else ""
+        yield "keep", f"the log from {shown['minPhyOffset']} to {shown['maxPhyOffset']}{there}", "title"
     if shown["starts"] == "hangs":
         yield "HANGS", f"it never finishes its start: {text.neutral(shown['reason'])}", "error"
     elif not shown["starts"]:
         yield "FAILS", f"it does not start: {text.neutral(shown['reason'])}", "error"
+
+
+def _is_end(shown: Row) -> bool:
+    """Return whether the log ends where the start stops reading: one place, once in a file and once in the log."""
+    cut = shown["cut"]
+    base = "" if cut is None else cut["file"].rpartition("/")[2]
+    return base.isdecimal() and int(base) + cut["offset"] == shown["maxPhyOffset"]
 
 
 def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
@@ -121,13 +131,13 @@ def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
     queues = [path for path in deleted if path.startswith("consumequeue/")]
     for path, parts in lost.items():
         if path not in deleted:
-            at = f" at {cut['offset']}" if cut is not None and cut["file"] == path else ""
+            at = f"@{cut['offset']}" if cut is not None and cut["file"] == path else ""
             yield "CUT", f"{_name(path)}{at}: {_messages(output, parts)}", "error"
     for path, size in deleted.items():
         if path not in queues and path not in indexes:
             # Capitals are for losses.
             label, style = ("DELETE", "error") if path in lost else ("delete", "title")
-            held = _messages(output, lost[path]) if path in lost else "no whole message"
+            held = _messages(output, lost[path]) if path in lost else "no valid message"
             yield label, f"{_name(path)}, {text.size(size)}: {held}", style
     if shown["indexLost"]:
         has_keys = any(index["entries"] for index in shown["indexLost"])
@@ -156,7 +166,7 @@ def _leftovers(output: Output, lost: Iterable[Row], store: str) -> Iterator[tupl
 
 def _messages(output: Output, parts: Iterable[Row]) -> str:
     by_topic = sorted(parts, key=lambda part: (-part["messages"], part["topic"]))
-    total = text.counted(sum(part["messages"] for part in by_topic), "whole message")
+    total = text.counted(sum(part["messages"] for part in by_topic), "valid message")
     first = output.time(min(part["firstStoreTimestamp"] for part in by_topic))
     last = output.time(max(part["lastStoreTimestamp"] for part in by_topic))
     topics = _listed(f"{part['topic']} {text.count(part['messages'])}" for part in by_topic)
@@ -178,15 +188,16 @@ def _rewinds(rewinds: Collection[Row]) -> Iterator[tuple[str, str, str]]:
     for row in list(rewinds)[:_SHOWN]:
         again = text.counted(row["before"] - row["after"], "offset")
         words = f"{text.neutral(row['topic'])}/{row['queueId']} {row['before']} → {row['after']}"
-        yield "REWIND", f"{words}: {again} would be given out again", "warning"
+        yield "REWIND", f"{words}: new messages would reuse {again}", "warning"
     if len(rewinds) > _SHOWN:
         yield "REWIND", f"and {text.counted(len(rewinds) - _SHOWN, 'other queue')}", "warning"
 
 
-def _files(action: str, files: Collection[Row]) -> Iterator[tuple[str, str, str]]:
+def _files(action: str, files: Collection[Row], *, deletes_keys: bool) -> Iterator[tuple[str, str, str]]:
     named = [change["path"] for change in files if change["action"] == action]
     if named:
-        rest = "; it has the keys of all messages that this start reads"
+        gone = "; other keys of the deleted files are gone" if deletes_keys else ""
+        rest = f" with the keys of the messages that this start reads and keeps{gone}"
         is_index = action == "create" and any(name.startswith("index/") for name in named)
         yield action, _listed(named) + (rest if is_index else ""), "title"
 
@@ -208,7 +219,7 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> 
     severity: Severity | None = Severity.WARNING
     then = Next.MOUNT if _NO_LOG in traps else Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.PLAN
     if destroyed:
-        words = f"this start would delete {text.counted(destroyed, 'whole message')}{_gone_besides(shown)}"
+        words = f"this start would delete {text.counted(destroyed, 'valid message')}{_gone_besides(shown)}"
         severity = Severity.ERROR
     elif shown["starts"] is not True:
         words = f"this broker would not start; {'but see TRAP above' if traps else 'trying would lose no message'}"
@@ -247,7 +258,7 @@ def _gone(shown: Row) -> str:
 def _gone_besides(shown: Row) -> str:
     """Say which messages were missing before a start that destroys others.
 
-    It rewinds a queue by both: those that no whole message of the topic explains were lost before.
+    It rewinds a queue by both: those that no valid message of the topic explains were lost before.
     """
     rewound: Counter[str] = Counter()
     queues: dict[str, list[int]] = {}

@@ -16,6 +16,11 @@ from rmqtool.render.output import Output
 
 _SHOWN = 12
 _STYLES = {"derived": "title", "state": "warning", "primary": "error"}
+_MEANING = {
+    "derived": "made again from the log",
+    "state": "what brokers and groups remember",
+    "primary": "the log itself",
+}
 _CLASS, _ACTION = 7, 8
 _OFFSETS = 32
 # Added to a step that changes damage in the log: the messages that it gives up.
@@ -43,26 +48,35 @@ def repair_lines(
         yield from _step_lines(output, row, applied=applied)
     if len(rows) > _SHOWN:
         yield f"  and {text.count(len(rows) - _SHOWN)} other steps; --json shows them all"
+    classes = [name for name in _MEANING if any(step["class"] == name for step in steps)]
+    if classes != ["derived"] and classes:
+        words = ", ".join(f"{name}: {_MEANING[name]}" for name in classes)
+        yield from text.hanging(f"({words})", output.look.width, 1)
     for name, value in shown.get("assumed", {}).items():
         words = (
             f"{name}={text.neutral(str(value))}: no remaining file shows it, and a broker with another value rejects "
             f"the new files. Give your broker's value: --conf {name}=..."
         )
-        yield from text.hanging(f"  {output.paint('assumed', 'warning')}  {words}", output.look.width, 11)
+        yield from _labelled(output, "assumed", "warning", words)
     for finding in left[:_SHOWN]:
         where = text.neutral(f"{finding['file'] or ''}{_at(finding)}")
         words = f"{finding['code']} {where}: {text.neutral(finding['message'])}"
-        yield from text.hanging(
-            f"  {output.paint('left'.ljust(_CLASS), finding['severity'])}  {words}", output.look.width, 11
-        )
+        yield from _labelled(output, "left", finding["severity"], words)
     if len(left) > _SHOWN:
         yield f"  and {text.count(len(left) - _SHOWN)} other findings; --json shows them all"
     if shown["lost"]:
-        label = output.paint("lost".ljust(_CLASS), "error")
-        yield from text.hanging(f"  {label}  {lost_words(shown['lost'])}", output.look.width, 11)
+        yield from _labelled(output, "lost", "error", f"in all {lost_words(shown['lost'])}")
     yield from verdict_lines(output, *_verdict(shown, commands), commands)
     if undo is not None:
         yield f"Undo: {output.paint(text.neutral(undo), 'command')}"
+
+
+def _labelled(output: Output, label: str, style: str, words: str) -> Iterator[str]:
+    """Yield words after a label; colour codes take no width."""
+    head = f"  {label.ljust(_CLASS)}  "
+    first, *rest = text.hanging(head + words, output.look.width, len(head))
+    yield f"  {output.paint(label.ljust(_CLASS), style)}{first[2 + _CLASS :]}"
+    yield from rest
 
 
 def _at(finding: Row) -> str:

@@ -212,14 +212,14 @@ _WHY = {
     Part.LOG: "the end of the log is not clean",
     Part.CONFIG: "only one of the file and its copy can be read",
     Part.OFFSETS: "as asked",
-    Part.QUEUES: "does not match the log",
-    Part.INDEX: "does not match the log",
-    Part.TIMERS: "does not match the log",
+    Part.QUEUES: "so that the queues match the log",
+    Part.INDEX: "so that the index matches the log",
+    Part.TIMERS: "so that the timers match the log",
     Part.CHECKPOINT: "its times are set to those of the repaired log",
     Part.ABORT: "the last stop was not clean; nothing is left to recover",
 }
 _STAYS = (
-    "deleted once the log is repaired (needs --allow primary); kept until then, or a broker would assume a clean stop"
+    "only after the log is repaired (needs --allow primary); kept until then: without it a broker assumes a clean stop"
 )
 
 
@@ -489,7 +489,7 @@ class _Planner:
             count = count_messages(queues, [(span.start, AFTER if cut else span.end) for span in spans])
         except ReadFailed:
             return ""
-        return "" if count is None else f", {counted(count, 'message')} by the queue entries"
+        return "" if count is None else f"; {counted(count, 'message')} lost here (counted by queue entries)"
 
     def _learn(self, report: RecoveryReport) -> None:
         if self.request.wants(Part.QUEUES):

@@ -119,7 +119,7 @@ def test_a_flipped_bit_of_a_body_is_named_with_its_place(workshop, capsys):
     assert [(f["severity"], f["file"], f["offset"]) for f in found] == [
         ("error", "commitlog/00000000000000393216", 12733)
     ]
-    assert found[0]["broker"].startswith("after a clean stop it reads only the last 3 files")
+    assert found[0]["broker"].startswith("after a clean stop it reads only the last 3 log files")
     assert found[0]["fix"] == f"rmqtool repair {root}"
 
 

@@ -233,7 +233,7 @@ def test_zsh_shows_descriptions_as_they_are():
         name, _, _, options = command
         wanted = [f"{names[-1]}:{says}" for names, says, _ in options]
         assert seen_by_zsh(f"rmqtool {name} S -") == wanted
-    assert "recover:Rehearse a broker's next start; --apply loses nothing." in seen_by_zsh("rmqtool rec")
+    assert "recover:Show what a broker would do at its next start." in seen_by_zsh("rmqtool rec")
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,19 @@ def test_a_look_needs_no_lock_and_changes_nothing(lab: str, capsysbinary: Captur
         assert [line["queueOffset"] for line in lines if line["queueId"] == queue] == [*range(25)]
 
 
+def test_a_message_that_is_damaged_is_named_and_leads_to_check(lab: str, capsysbinary: Capture) -> None:
+    log = Path(lab, "commitlog", "0" * 20)
+    data = bytearray(log.read_bytes())
+    data[88] ^= 1  # the body of the first record
+    log.write_bytes(data)
+    assert main(["consume", lab, "-g", "g", "-t", "T", "--from", "first", "-n", "2"]) == Exit.SKIPPED
+    assert capsysbinary.readouterr().err.decode().splitlines() == [
+        "T/0@0 is left out: its record, at 0 in the log, is damaged or gone",
+        "2 messages for g; nothing is committed without --commit",
+        f"Next: rmqtool check {lab}",
+    ]
+
+
 def test_progress_is_stored_and_gone_on_with(lab: str, capsysbinary: Capture) -> None:
     first = consume(capsysbinary, lab, "-t", "T", "-g", "g", "--commit", "-n", "30")[1]
     assert sum(progress(lab).values()) == 30
@@ -313,10 +326,10 @@ def test_transcript_from_a_time(lab: str, capsysbinary: Capture) -> None:
     assert transcript(capsysbinary, *words) == "T/1@25  after\n[0]"
     assert transcript(capsysbinary, *words, "--commit") == "T/1@25  after\n[0]"
     assert progress(lab, "timely") == {"0": 25, "1": 26, "2": 25, "3": 25}
-    nothing = f"no new messages for timely; the lag of all groups: rmqtool info {lab} groups\n[0]"
+    nothing = f"no new messages for timely\nNext: rmqtool info {lab} groups\n[0]"
     assert transcript(capsysbinary, *words, "--commit") == nothing
     assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--template", LINE) == nothing
-    assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--jsonl") == nothing
+    assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--jsonl") == "no new messages for timely\n[0]"
 
 
 def test_a_program_that_is_not_there_stops_before_the_first_message(lab: str, capsysbinary: Capture) -> None:

@@ -43,7 +43,7 @@ def test_people_are_told_how_to_send_them_again(store: Unpacker, capsys: Capture
     root = str(store("53-broker"))
     assert main(["consume", root, "-g", "G_retry", "--dlq"]) == Exit.DONE
     err = " ".join(capsys.readouterr().err.split())
-    assert f"4 dead letters of G_retry; sent again by: rmqtool produce {root} --replay -g G_retry" in err
+    assert f"4 dead letters of G_retry; to send them again: Next: rmqtool produce {root} --replay -g G_retry" in err
 
 
 @pytest.mark.parametrize(

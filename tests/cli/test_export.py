@@ -60,7 +60,7 @@ def test_the_messages_of_a_damaged_range_are_counted_by_their_queue_entries(
     status, out = ran(root, "--to", tmp_path / "all", "--engine", "local", "--json")
     assert (status, json.loads(out)["damaged"]) == (Exit.SKIPPED, {"ranges": 1, "bytes": 803, "messages": 1})
     _, out = ran(root, "--to", tmp_path / "words", "--engine", "local")
-    assert "1 damaged range, 803 B, 1 message by the queue entries: listed in" in out
+    assert "1 damaged range, 803 B, 1 message lost there: listed in" in out
     _, out = ran(root, "--to", tmp_path / "other", "--engine", "local", "--json", "-t", "T_retry")
     assert json.loads(out)["damaged"]["messages"] in (0, None)
 

@@ -154,7 +154,7 @@ def test_a_damaged_body_is_said_to_be_damaged_and_not_another_message(writable_s
     assert status == Exit.SKIPPED
     status, found = answer(capsysbinary, root, "retry-9")
     told = [(one["code"], one["message"], one["fix"]) for one in found["findings"]]
-    assert told == [("CL-CRC", "1 more record, at 12167, is damaged (its checksum is wrong)", fix)]
+    assert told == [("CL-CRC", "1 more record, at 12167 in the log, is damaged (its checksum is wrong)", fix)]
     assert (status, len(found["messages"]), found["complete"]) == (Exit.DONE, 5, False)
 
 
@@ -165,8 +165,12 @@ def test_a_key_of_a_damaged_record_is_not_another_key(writable_store, capsysbina
     flip(root, place)
     status, found = answer(capsysbinary, root, "retry-2")
     assert (status, found["messages"]) == (Exit.SKIPPED, [])
-    assert found["reasons"] == [f"the index has this key for the record at {place}, which is damaged"]
+    assert found["reasons"] == [f"the index has this key for the record at {place} in the log, which is damaged"]
     assert "near" not in found
+    out = run(capsysbinary, "query", root, "retry-2")[1]
+    # The place of the damage is in the finding, once.
+    assert out.startswith('key "retry-2": the message is damaged, so it is not shown\n')
+    assert out.count("commitlog/") == 1
 
 
 def test_an_offset_in_the_log_without_its_sign_is_recognized(store, capsysbinary):
@@ -187,7 +191,9 @@ def test_records_of_one_message_are_not_counted_as_messages(store, capsysbinary)
 def test_a_message_that_became_a_dead_letter_is_not_called_consumed(store, capsysbinary):
     out = run(capsysbinary, "query", store("53-broker"), DEAD, "--history")[1]
     rows = [line.split() for line in out.splitlines() if line.startswith("G_retry ")]
-    assert [" ".join(row[5:]) for row in rows] == ["sent back", "sent back", "dead letter"]
+    assert [" ".join(row[5:]) for row in rows] == ["failed", "failed", "dead letter"]
+    assert [line.split("  ")[-1].strip() for line in out.splitlines() if " dlq " in line] == ["after 3 failures"]
+    assert out.endswith(f"Next: rmqtool consume {store('53-broker')} -g G_retry --dlq\n")
 
 
 def test_rows_and_templates_take_the_messages(store, capsysbinary):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -134,7 +135,12 @@ def test_what_is_lost_is_told_and_the_status_says_so(tmp_path, capsys):
     assert status == Exit.NO
     assert "CRASH" in out
     assert "DELETE" in out
-    assert f"would delete {case.outcome['valid_destroyed']} whole messages" in out
+    assert f"would delete {case.outcome['valid_destroyed']} valid messages" in out
+    # The stop is an offset of a file, the end of what is kept one of the log: the screen says that they are one place.
+    (end,) = re.findall(r"^  keep +the log from \d+ to (\d+) \(the place of the stop\)$", out, re.M)
+    (file, offset) = re.search(r"^  stop +at commitlog/(\d{20})@(\d+): ", out, re.M).groups()
+    assert int(file) + int(offset) == int(end)
+    assert f"  CUT        commitlog/{file}@{offset}: " in out
 
 
 SCREENS = {
@@ -378,9 +384,7 @@ def test_what_was_lost_before_a_start_that_deletes_is_said_too(writable_store, c
         file.seek(4096)
         file.write(bytes(4096))
     status, out, _ = run(capsys, root)
-    said = "this start would delete 10 whole messages; at least 8 were lost already: 4 in TopicA/0, 4 in TopicB/1"
+    said = "this start would delete 10 valid messages; at least 8 were lost already: 4 in TopicA/0, 4 in TopicB/1"
     assert (status, said in " ".join(out.split())) == (Exit.NO, True)
     main(["check", str(root)])
-    assert "at least 8 messages (queue entries without a record): 4 in TopicA/0, 4 in TopicB/1" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    assert "at least 8 messages: 4 in TopicA/0, 4 in TopicB/1" in " ".join(capsys.readouterr().out.split())

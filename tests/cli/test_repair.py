@@ -226,7 +226,8 @@ def test_what_a_repair_cannot_bring_back_is_named_before_and_after_it(writable_s
         main(["repair", str(root), *words])
         screen = capsysbinary.readouterr().out.decode()
         assert "what was there stays lost" in " ".join(screen.split())
-        assert "  lost     at least 1 message (queue entries without a record): 1 in TopicA/0" in screen
+        assert "\n(derived: made again from the log, primary: the log itself)\n" in screen
+        assert "  lost     in all at least 1 message: 1 in TopicA/0" in screen
         assert verdict in screen
     main(["check", str(root), "--jsonl"])
     assert json.loads(capsysbinary.readouterr().out.splitlines()[-1])["summary"]["lost"] == lost
@@ -375,7 +376,7 @@ def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(
         # Its units lead to the bridge then.
         [("primary", "bridge", False), ("derived", "modify", True), ("derived", "modify", True)],
     )
-    assert shown["steps"][0]["reason"].endswith("(at 32866), 1 message by the queue entries")
+    assert shown["steps"][0]["reason"].endswith("(at 32866); 1 message lost here (counted by queue entries)")
     _, cut = run(capsysbinary, "repair", root, "--truncate")
     after = sum(
         at >= 32866
@@ -384,7 +385,7 @@ def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(
         if size > 0
     )
     reason = next(step["reason"] for step in cut["steps"] if step["action"] == "truncate")
-    assert reason.endswith(f"(at 32866), {after} messages by the queue entries")
+    assert reason.endswith(f"(at 32866); {after} messages lost here (counted by queue entries)")
     assert run(capsysbinary, "repair", root, "--bridge", "--apply")[0] == Exit.REFUSED
     status, shown = run(capsysbinary, "repair", root, "--bridge", "--apply", "--allow", "primary")
     assert (status, shown["left"], shown["steps"][0]["bytes"]) == (Exit.DONE, [], 232)
@@ -413,7 +414,7 @@ def test_the_fix_of_an_unclean_stop_leads_on_where_the_log_is_damaged(repaired_b
     main(shlex.split(finding["fix"])[1:])
     plan = capsys.readouterr().out
     (told,) = [line for line in plan.splitlines() if " abort: " in line]
-    assert re.search(r"derived +delete +abort: deleted once the log is repaired \(needs --allow primary\); kept", told)
+    assert re.search(r"derived +delete +abort: only after the log is repaired \(needs --allow primary\); kept", told)
     (following,) = [line.removeprefix("Next: ") for line in plan.splitlines() if line.startswith("Next: ")]
     assert main(shlex.split(following)[1:]) == Exit.DONE
     assert not (root / "abort").exists()
@@ -433,7 +434,7 @@ def test_the_marker_of_an_unclean_stop_stays_while_the_log_is_not_mended(writabl
             ("derived", "delete", "abort"),
         ]
         assert shown["steps"][-1]["reason"].startswith(
-            "deleted once the log is repaired (needs --allow primary); kept until then"
+            "only after the log is repaired (needs --allow primary); kept until then"
         )
         # The first time there is more to be done than these two.
         status, shown = run(capsysbinary, "repair", root, "--apply")

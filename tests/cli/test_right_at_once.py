@@ -21,7 +21,7 @@ DEAD = "FD0000000000000000000000000000027C1A4E0E2F2A5A310EA70016"
 
 def test_a_rehearsal_says_that_it_changes_nothing_and_a_tick_what_it_deletes_only_when_asked() -> None:
     shown = type_words(["--help"]).out
-    assert "  recover  Rehearse a broker's next start; --apply loses nothing." in shown
+    assert "  recover  Show what a broker would do at its next start." in shown
     assert "  tick     Deliver due messages; with --expire, delete old segments." in shown
     assert max(map(len, shown.splitlines())) <= 80
 

@@ -307,15 +307,15 @@ class QueuesCheck:
                 report.findings.append(
                     new_finding(
                         "CQ-WRONG",
-                        "entries were wrong or missing",
+                        "entries do not match the log",
                         Place(segment_directory(FileKind.BATCH_CONSUME_QUEUE, *key), None, None, *key),
                     )
                 )
         for key, check in sorted(self._simple.items()):
             if check.wrong_units:
                 is_there = QueueId(*key) in self._simple_on_disk
-                what = ("entry was", "entries were") if is_there else ("entry is", "entries are")
-                text = f"{counted(check.wrong_units, *what)} {'wrong or missing' if is_there else 'missing'}"
+                what = ("entry does not match", "entries do not match") if is_there else ("entry is", "entries are")
+                text = f"{counted(check.wrong_units, *what)} {'the log' if is_there else 'missing'}"
                 place = Place(segment_directory(FileKind.CONSUME_QUEUE, *key), topic=key[0], queue_id=key[1])
                 code = "CQ-WRONG" if is_there else "CQ-MISSING"
                 report.findings.append(new_finding(code, text, place, units=check.wrong_units))

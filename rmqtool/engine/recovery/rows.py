@@ -204,5 +204,5 @@ def _findings_of(key: QueueKey, queue: _Queue) -> Iterator[Finding]:
         yield new_finding("CQ-MISSING", text, place, units=queue.wrong)
     elif queue.wrong or queue.strange:
         count = queue.wrong + queue.strange
-        text = f"{counted(count, 'row was', 'rows were')} wrong or missing"
+        text = f"{counted(count, 'row does', 'rows do')} not match the log"
         yield new_finding("CQ-WRONG", text, place, units=count)

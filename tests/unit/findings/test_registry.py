@@ -74,10 +74,17 @@ def test_a_broker_is_told_apart_by_version_and_by_its_last_stop():
     entry = find_code("CL-CRC")
     assert entry is not None
     texts = {(v, a): broker_text(entry, v, abnormal=a) or "" for v in ("4.9", "5.3", "5.4") for a in (False, True)}
-    assert texts["4.9", False].startswith("after a clean stop it reads only the last 3 files")
-    assert texts["5.3", False].startswith("after a clean stop it reads only the last file")
-    assert texts["4.9", True].startswith("after a crash it reads only from the checkpoint's file on")
-    assert texts["5.4", True].startswith("after a crash it reads at most the last 10 files")
+    assert texts["4.9", False].startswith("after a clean stop it reads only the last 3 log files")
+    assert texts["5.3", False].startswith("after a clean stop it reads only the last log file")
+    assert texts["4.9", True].startswith("after a crash it reads only the log files since the checkpoint")
+    assert texts["5.4", True].startswith("after a crash it reads at most the last 10 log files")
+
+
+def test_what_brokers_do_in_a_rare_case_is_left_to_the_manual():
+    entry = find_code("ST-ABORT")
+    assert entry is not None
+    assert "5.3, 5.4, if abort is a directory: fails after the recovery" in entry.brokers
+    assert broker_text(entry, "5.3", abnormal=True) == "recovers as after a crash"
 
 
 # Words that begin what a broker does, and are not a verb in the third person.
