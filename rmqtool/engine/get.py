@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rmqtool import kernel
 from rmqtool.config import BrokerRole, StoreConfig, Version
-from rmqtool.files.filesystem import ReadableFile
+from rmqtool.files.filesystem import NotInMemory, ReadableFile
 from rmqtool.filters.sql92 import Selector
 from rmqtool.filters.tags import TagExpression
 from rmqtool.formats import layouts
@@ -369,7 +369,8 @@ def get_messages(
     """Fill ``result`` with up to ``most`` messages, and set its status and its next offset.
 
     ``units`` gives the entries from ``result.next_begin_offset`` on, or None, which leaves ``result`` unchanged.
-    Without a ``message_filter`` every message counts.
+    Without a ``message_filter`` every message counts. If a record is not in memory, and must not be waited for,
+    NotInMemory has the answer that ends before it, unless that is the first one.
     """
     log = window.log
     begin = result.next_begin_offset
@@ -393,7 +394,12 @@ def get_messages(
         if message_filter is not None and not message_filter.matches_unit(unit.tags_code):
             result.say(GetMessageStatus.NO_MATCHED_MESSAGE)
             continue
-        data = window.read(unit.physical_offset, unit.size)
+        try:
+            data = window.read(unit.physical_offset, unit.size)
+        except NotInMemory as cold:
+            if number:
+                result.next_begin_offset, cold.so_far = unit.queue_offset, result
+            raise
         if data is None:
             result.say(GetMessageStatus.MESSAGE_WAS_REMOVING)
             next_segment = unit.physical_offset - unit.physical_offset % log.segment_size + log.segment_size

@@ -120,6 +120,10 @@ class IndexFileWriter:
         # A number that no entry has yet ends the chain. upstream: the number of the next entry does not.
         return number if 0 < number < self.next_entry else 0
 
+    def newest_of(self, key_hash: int) -> int | None:
+        """Return the number of the newest entry of a hash's slot; None if the slots are not in memory, but written."""
+        return None if self._table is None else self.slot(index.slot_of(key_hash, self.geometry.slots))
+
     def _set_slot(self, slot: int, number: int) -> None:
         """Make an entry the newest one of a slot, in memory."""
         if self._table is None:
@@ -276,6 +280,18 @@ class IndexService:
         with self._lock:
             if self.current is not None:
                 self.current.write_pending()
+
+    def newest_of(self, key_hash: int) -> tuple[str, int] | None:
+        """Write pending entries to the growing file; return its name, and the newest entry of the hash's slot there.
+
+        None if the slots in all files are right. Nothing is forced: who queries does not wait for the disk.
+        """
+        with self._lock:
+            if self.current is None:
+                return None
+            self.current.write_pending()
+            newest = self.current.newest_of(key_hash)
+            return None if newest is None else (self.names[-1], newest)
 
     def take_back(self) -> None:
         """Drop the entries of a pass that could not be written; they are due again."""

@@ -72,6 +72,7 @@ from rmqtool.store.rocksdb import (
 from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 from rmqtool.store.time_search import (
     Boundary,
+    FileUnits,
     QueueFile,
     StoreTimes,
     read_batch_files,
@@ -302,8 +303,11 @@ class SomeIndex(Protocol):
     def geometry(self) -> Geometry:
         """The slots and entries that a file probably has: a hint for opening it."""
 
-    def flush(self) -> None:
-        """Write pending entries to the files, so that a query finds them."""
+    def newest_of(self, key_hash: int) -> tuple[str, int] | None:
+        """Write pending entries to the growing file; return its name, and the newest entry of the hash's slot there.
+
+        None if the slots in all files are right.
+        """
 
 
 class _Known(NamedTuple):
@@ -481,50 +485,58 @@ class StoreReader:
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the queue offset for a store time (ms), by the rules of the store's version; 0 in an empty queue.
 
-        ``boundary`` chooses among messages of one time; 4.9 ignores it.
+        ``boundary`` chooses among messages of one time; 4.9 ignores it. Gets go on meanwhile, in other threads.
         """
-        with self._lock:
-            return self._offset_by_time(topic, queue_id, timestamp, boundary)
-
-    def _offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary) -> int:
+        key = topic, queue_id
         low, high = self.bounds(topic, queue_id)
         if not high:
             return 0
-        stored = self._queues.database.get((topic, queue_id))
+        stored = self._queues.database.get(key)
         if stored is not None:
             return stored.offset_by_time(timestamp, boundary)
-        known = self._known_files((topic, queue_id), high)
-        times = StoreTimes(self._log.segments, self._log.committed_offset)
-        if isinstance(known.files, BatchQueueFiles):
-            found = search_batches([one for one in read_batch_files(known.files.segments) if one], timestamp, boundary)
-        elif self._config.version is Version.V4_9:
-            # 4.9 does not limit the answer to the bounds.
-            return search_4_9(times, self._queue_files(known.files, high), low, timestamp)
-        else:
-            found = search_5(times, self._queue_files(known.files, high), low, timestamp, boundary)
+        with self._lock:
+            files = self._known_files(key, high).files
+        with OpenFiles() as opened:
+            queue = SegmentQueue(files.segments, files.segments.segment_size, opened)
+            log = SegmentQueue(self._log.segments, self._log.segment_size, opened)
+            times = StoreTimes(log, self._log.committed_offset)
+            if isinstance(files, BatchQueueFiles):
+                found = search_batches([one for one in read_batch_files(queue) if one], timestamp, boundary)
+            elif self._config.version is Version.V4_9:
+                # 4.9 does not limit the answer to the bounds.
+                return search_4_9(times, self._queue_files(queue, high), low, timestamp)
+            else:
+                found = search_5(times, self._queue_files(queue, high), low, timestamp, boundary)
         return min(max(found, low), high)
 
-    def _queue_files(self, queue: ConsumeQueueFiles, max_offset: int) -> list[QueueFile]:
+    def _queue_files(self, queue: SegmentQueue, max_offset: int) -> list[QueueFile]:
         """Return the entries of a queue by file, with the time (ms) of each file's last change, which searches use."""
         found: list[QueueFile] = []
-        for segment in queue.segments:
+        for segment in queue:
             first = segment.base_offset // UNIT_SIZE
             count = min(segment.size // UNIT_SIZE, max(max_offset - first, 0))
             if not count and found:
                 break
-            units = list(_QUEUE_UNIT.iter_decode(queue.segments.open(segment).pread(count * UNIT_SIZE, 0)))
+            units = FileUnits(queue, segment, count)
             found.append(QueueFile(first, self._files.stat(segment.path).mtime_ns // 1_000_000, units))
         return found
 
-    def message_at(self, physical_offset: int) -> Message | None:
-        """Return the record at a physical offset, or None if there is no decodable record."""
-        head = self._log.read(physical_offset, layouts.RECORD_START.size)
-        if len(head) < layouts.RECORD_START.size:
+    def message_at(self, physical_offset: int, *, waits: bool = True) -> Message | None:
+        """Return the record at a physical offset, or None if there is no decodable record.
+
+        Without ``waits`` raise NotInMemory where the disk would be waited for.
+        """
+        with self._lock:
+            return self._message_in(LogWindow(self._log, self._log_files, waits=waits), physical_offset)
+
+    def _message_in(self, window: LogWindow, physical_offset: int) -> Message | None:
+        head = window.read(physical_offset, layouts.RECORD_START.size)
+        if head is None:
             return None
         size = layouts.RECORD_START.decode(head).total_size
         if not MIN_RECORD_SIZE <= size <= self._log.segment_size:
             return None
-        found = decode_record(self._log.read(physical_offset, size))
+        found = decode_record(window.read(physical_offset, size) or b"")
         return found if isinstance(found, Message) else None
 
     def messages_of(self, units: Sequence[ConsumeQueueUnit]) -> list[Message | None]:
@@ -546,26 +558,29 @@ class StoreReader:
     def query(self, topic: str, key: str, most: int, begin: int, end: int) -> list[Message]:
         """Return up to ``most`` messages with a key, stored from ``begin`` to ``end`` (ms), in the order of the log.
 
-        ``maxMsgsNumBatch`` limits ``most``. Only hashes are compared; the client drops messages with another key.
+        ``maxMsgsNumBatch`` limits ``most``. Only hashes are compared; the client drops messages with another key. Gets
+        go on meanwhile, in other threads.
         upstream: queryMessage.
         """
         hashed = index.key_hash(index.key_text(topic, key))
         most = min(most, self._config.max_msgs_num_batch)
         last = end
-        for _ in range(_ROUNDS):
-            offsets = sorted(islice(self._hits(hashed, begin, last), max(most, 0)))
-            found = [message for message in map(self.message_at, offsets) if message is not None]
-            if found:
-                return found
-            first = self.message_at(offsets[0]) if offsets else None
-            if first is None or first.store_timestamp < begin:
-                break
-            last = first.store_timestamp
+        with OpenFiles() as opened:
+            window = LogWindow(self._log, opened)
+            for _ in range(_ROUNDS):
+                offsets = sorted(islice(self._hits(hashed, begin, last), max(most, 0)))
+                found = [one for one in (self._message_in(window, offset) for offset in offsets) if one is not None]
+                if found:
+                    return found
+                first = self._message_in(window, offsets[0]) if offsets else None
+                if first is None or first.store_timestamp < begin:
+                    break
+                last = first.store_timestamp
         return []
 
     def _hits(self, hashed: int, begin: int, end: int) -> Iterator[int]:
         """Yield the physical offsets that the index has for a hash, newest file first."""
-        self._index.flush()
+        growing = self._index.newest_of(hashed)
         with ExitStack() as stack:
             for name in reversed(self._index.names):
                 file = stack.enter_context(self._files.open_read(join(INDEX, name)))
@@ -573,7 +588,9 @@ class StoreReader:
                 if opened is None:
                     continue
                 if is_time_matched(opened, begin, end):
-                    yield from (one for one in select_offsets(opened, hashed, begin, end) if not isinstance(one, Flaw))
+                    newest = growing[1] if growing is not None and growing[0] == name else None
+                    links = select_offsets(opened, hashed, begin, end, newest)
+                    yield from (one for one in links if not isinstance(one, Flaw))
                 if opened.header.begin_timestamp < begin:
                     # Older files end before this one begins.
                     return
@@ -625,8 +642,8 @@ class _Index:
     names: list[str]
     geometry: Geometry
 
-    def flush(self) -> None:
-        """Do nothing: everything is in the files already."""
+    def newest_of(self, key_hash: int) -> None:
+        """Return None: everything is in the files already."""
 
 
 class StoreView:

@@ -150,11 +150,19 @@ class Closable(Protocol):
 
 
 class NotInMemory(Exception):
-    """The disk would be waited for; ``fetch`` reads the wanted bytes into memory, and may be called in any thread."""
+    """The disk would be waited for.
 
-    def __init__(self, fetch: Callable[[], object]) -> None:
+    ``place`` says which bytes are fetched: a file, and the offsets of their first byte and after their last one.
+    ``begin`` must be called while the file is open; it returns what reads the bytes into memory, for any thread, also
+    when the file is closed. Both raise ReadFailed.
+    """
+
+    def __init__(self, place: tuple[str, int, int], begin: Callable[[], Callable[[], None]]) -> None:
         super().__init__("bytes that were asked for at once are not in memory")
-        self.fetch = fetch
+        self.place = place
+        self.begin = begin
+        # The part of an answer that was found before these bytes, if it can be used.
+        self.so_far: object = None
 
 
 class ReadableFile(Closable, Protocol):

@@ -13,6 +13,7 @@ import os
 import stat as modes
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files import lock
@@ -46,7 +47,7 @@ _TRUSTED_LENGTH = 1 << 20
 # Linux reads what is in memory and nothing else, if it is asked to. Some file systems do not know the question.
 _AT_ONCE = os.RWF_NOWAIT if hasattr(os, "RWF_NOWAIT") else 0
 _DOES_NOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-# The least bytes that are fetched: who reads a range mostly reads on.
+# Fetched are whole blocks of this size: who reads a range mostly reads on.
 _FETCHED = 256 << 10
 
 _KINDS = {
@@ -114,22 +115,36 @@ class PosixReadableFile(ReadableFile):
             if found == length:
                 return bytes(buffer)
             if file_offset + found < self._size_at_open:
-                raise NotInMemory(self._fetch(length, file_offset))
+                raise self._not_in_memory(length, file_offset)
         except BlockingIOError:
-            raise NotInMemory(self._fetch(length, file_offset)) from None
+            raise self._not_in_memory(length, file_offset) from None
         except OSError as error:
             if error.errno not in _DOES_NOT_TELL:
                 raise self._read_failed(error, file_offset) from error
             self._tells_memory = False
         return self.pread(length, file_offset)
 
-    def _fetch(self, length: int, file_offset: int) -> Callable[[], None]:
-        """Return what reads a range and some bytes after it; by then this file may be closed."""
-        descriptor = os.dup(self._descriptor)
+    def _not_in_memory(self, length: int, file_offset: int) -> NotInMemory:
+        """Return the error for a range. Whole blocks are fetched, so that requests nearby share them."""
+        low = file_offset - file_offset % _FETCHED
+        high = file_offset + length + -(file_offset + length) % _FETCHED
+        return NotInMemory((self.shown, low, high), partial(self._begin_fetch, low, high, file_offset, length))
+
+    def _begin_fetch(self, low: int, high: int, file_offset: int, length: int) -> Callable[[], None]:
+        try:
+            descriptor = os.dup(self._descriptor)
+        except OSError as error:
+            raise self._read_failed(error, file_offset) from error
 
         def fetch() -> None:
             try:
-                os.pread(descriptor, max(length, _FETCHED), file_offset)
+                try:
+                    os.pread(descriptor, high - low, low)
+                except OSError:
+                    # Perhaps the wanted bytes can be read.
+                    os.pread(descriptor, length, file_offset)
+            except OSError as error:
+                raise self._read_failed(error, file_offset) from error
             finally:
                 lock.close_descriptor(descriptor)
 

@@ -327,19 +327,19 @@ class Lifecycle:
             server.program.end()
         for listening in self._listening:
             listening.close()
+        server.cold_reads.close()
         server.held_pulls.answer_over(0, all_of_them=True)
         server.held_pops.answer_over(0, all_of_them=True)
         server.end_turn()
         end = server.loop.time() + _LAST_WRITES
         while server.is_waiting_for_disk and self.store.condition().failure is None:
             await asyncio.sleep(_LOOK)
-        while any(one.unsent for one in server.connections) and server.loop.time() < end:
+        while (server.cold_reads.is_busy or any(one.unsent for one in server.connections)) and server.loop.time() < end:
             await asyncio.sleep(_LOOK)
         if server.slaves is not None:
             server.slaves.close()
         server.close_all()
         await asyncio.sleep(0)
-        server.readers.shutdown(wait=True)
         server.threads.shutdown(wait=True)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -17,11 +17,11 @@ from rmqtool.broker.accounts import DANGEROUS, Gate
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.by_code import POPS, PULLS, REPLIES, SENDS, Outcome, Processors
 from rmqtool.broker.processors.end_transaction import check_request
-from rmqtool.broker.processors.pull_message import Fetching, Pulling, Waiting
-from rmqtool.broker.processors.replies import Forwarded, PlainRow, Putting, TakenRow, Telling
+from rmqtool.broker.processors.pull_message import Waiting
+from rmqtool.broker.processors.replies import Fetching, Forwarded, PlainRow, Putting, Searching, TakenRow, Telling
 from rmqtool.broker.services.check_program import ProgramBeside
 from rmqtool.broker.services.transactions import EndRequest, TransactionState
-from rmqtool.engine.message import PutStatus, QueueKey
+from rmqtool.engine.message import PutStatus
 from rmqtool.errors import RmqtoolError
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.response_codes import ResponseCode
@@ -30,7 +30,8 @@ from rmqtool.remoting.command import ANSWER, ONEWAY, RemotingCommand
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.requests.clients import NotifyConsumerIdsChanged
 from rmqtool.server.channel import Connection
-from rmqtool.server.held_pops import HeldPops
+from rmqtool.server.cold_reads import ColdReads
+from rmqtool.server.held_requests import HeldPops, HeldPulls
 from rmqtool.server.slaves import Slaves
 
 # Seconds that a busy server waits before it dispatches, and messages of one turn that make it busy. Without a pull that
@@ -53,9 +54,6 @@ _ROWS: Final = dict(REQUESTS)
 _LOOPBACK_6: Final = bytes(15) + b"\1"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 
-# After this time (ms) a pull whose filter skipped messages gets the offset to continue at.
-_LOOK_PERIOD = 5_000
-
 
 class Limits(NamedTuple):
     """The limits of a server. A client that reaches one is answered as upstream does, or loses its connection."""
@@ -72,90 +70,14 @@ class Limits(NamedTuple):
     # Pulls that wait, in all and on one connection.
     held: int = _MOST_HELD
     held_each: int = 4096
-    # Messages that wait for the disk or for slaves, and pulls that wait for the disk.
-    # upstream: sendThreadPoolQueueCapacity, pullThreadPoolQueueCapacity
+    # Requests that wait for bytes from the disk, in all and on one connection.
+    cold: int = 4096
+    cold_each: int = 256
+    # Messages that wait for the disk or for slaves. upstream: sendThreadPoolQueueCapacity
     in_flight: int = 10_000
 
 
 USUAL: Final = Limits()
-
-
-class HeldPull(NamedTuple):
-    """A pull that waits, and whose it is."""
-
-    connection: Connection
-    waiting: Waiting
-    since: int
-
-
-class HeldPulls:
-    """The pulls that wait for one store's queues."""
-
-    def __init__(self, pulling: Pulling) -> None:
-        self._pulling = pulling
-        self._queues: dict[QueueKey, list[HeldPull]] = {}
-        self._grown: set[QueueKey] = set()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
-
-    def count_of(self, connection: Connection) -> int:
-        """Return how many pulls of a client wait."""
-        return sum(one.connection is connection for one in self)
-
-    def hold(self, connection: Connection, waiting: Waiting, now: int) -> None:
-        """Hold a pull."""
-        self._queues.setdefault(waiting.queue, []).append(HeldPull(connection, waiting, now))
-
-    def grew(self, queue: QueueKey, _max_offset: int) -> None:
-        """Take note that messages arrived in a queue."""
-        if queue in self._queues:
-            self._grown.add(queue)
-
-    def answer_grown(self) -> None:
-        """Answer the pulls for which there is something now."""
-        while self._grown:
-            queue = self._grown.pop()
-            left = []
-            for one in self._queues.pop(queue, ()):
-                if one.connection.is_open and not self._answer(one, is_over=False):
-                    left.append(one)
-            self._keep(queue, left)
-
-    def answer_over(self, now: int, *, all_of_them: bool = False) -> None:
-        """Answer the pulls whose time is over, and those whose filter has passed something over for a while."""
-        for queue in list(self._queues):
-            left = []
-            for one in self._queues.pop(queue):
-                waiting = one.waiting
-                has_moved = waiting.offset != waiting.header.queue_offset and now - one.since >= _LOOK_PERIOD
-                is_over = all_of_them or now >= waiting.until or has_moved
-                if not one.connection.is_open or (is_over and self._answer(one, is_over=True)):
-                    continue
-                left.append(one)
-            self._keep(queue, left)
-
-    def forget(self, connection: Connection) -> None:
-        """Drop the pulls of a client that is gone."""
-        for queue, parked in list(self._queues.items()):
-            if any(one.connection is connection for one in parked):
-                del self._queues[queue]
-                self._keep(queue, [one for one in parked if one.connection is not connection])
-
-    def _keep(self, queue: QueueKey, parked: list[HeldPull]) -> None:
-        if parked:
-            self._queues.setdefault(queue, []).extend(parked)
-
-    def _answer(self, one: HeldPull, *, is_over: bool) -> bool:
-        found: RemotingCommand | bytes | None = self._pulling.look_again(one.waiting, is_over=is_over)
-        if found is None:
-            return False
-        one.connection.answer(one.waiting.asked.command, found)
-        return True
-
-    def __iter__(self) -> Iterator[HeldPull]:
-        for parked in self._queues.values():
-            yield from parked
 
 
 class Observer(Protocol):
@@ -204,10 +126,9 @@ class Server:
         self.connections: set[Connection] = set()
         self._silent: dict[Connection, float] = {}
         self.held_pulls = HeldPulls(self.processors.pulling)
-        self.held_pops = HeldPops()
+        self.held_pops = HeldPops(self._reply)
         self.threads = ThreadPoolExecutor(2, "disk")
-        # For messages that are not in memory.
-        self.readers, self._fetches = ThreadPoolExecutor(4, "reader"), 0
+        self.cold_reads = ColdReads(loop, (limits.cold, limits.cold_each), self._reply, self._failed, self.end_turn)
         # How many requests were answered with 1 because of an error of ours.
         self.bugs = 0
         self.requests = 0
@@ -336,7 +257,7 @@ class Server:
             connection.answer(command, answer(command, _GO_AWAY, "the broker is shutting down"))
             return
         code = command.code
-        if (self._is_overloaded and code in _PUTS) or (self._fetches >= self.limits.in_flight and code in PULLS):
+        if self._is_overloaded and code in _PUTS:
             connection.answer(command, refuse(command, OVERLOADED, self.broker.version))
             return
         if self._is_dispatch_due or self._puts or self._rows:
@@ -418,8 +339,9 @@ class Server:
             self._puts.append(_Put(connection, command, reply))
         elif isinstance(reply, Waiting):
             self._hold(connection, command, reply)
-        elif isinstance(reply, Fetching):
-            self._fetch(connection, command, reply)
+        elif isinstance(reply, Fetching | Searching):
+            if not self.cold_reads.take(connection, command, reply):
+                connection.answer(command, refuse(command, OVERLOADED, self.broker.version))
         elif isinstance(reply, Forwarded):
             self._forward(connection, command, reply)
         elif isinstance(reply, Telling):
@@ -442,24 +364,6 @@ class Server:
             self.held_pulls.hold(connection, waiting, self._store.setup.clock.monotonic())
             if self._is_dispatch_due:
                 self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
-
-    def _fetch(self, connection: Connection, command: RemotingCommand, fetching: Fetching) -> None:
-        """Have another thread read what a pull wants, and then answer it; meanwhile everybody else is served."""
-
-        def fetched(done: asyncio.Future[object]) -> None:
-            self._fetches -= 1
-            if done.cancelled() or not connection.is_open:
-                return
-            # If the fetch failed, reading again says why.
-            done.exception()
-            try:
-                self._reply(connection, command, self.processors.pulling.go_on(fetching))
-            except Exception as error:
-                self._failed(connection, command, error)
-            self.end_turn()
-
-        self._fetches += 1
-        self.loop.run_in_executor(self.readers, fetching.fetch).add_done_callback(fetched)
 
     def _failed(self, connection: Connection, command: RemotingCommand, error: Exception) -> None:
         remark = str(error)

@@ -191,17 +191,19 @@ def _is_home(opened: IndexFile, index_no: int) -> bool:
     return newest is not None and newest.key_hash >= 0 and bool(index.slot_of(newest.key_hash, slots) == slot)
 
 
-def iter_links(opened: IndexFile, key_hash: int) -> Iterator[Chain | Flaw]:
+def iter_links(opened: IndexFile, key_hash: int, newest: int | None = None) -> Iterator[Chain | Flaw]:
     """Yield the entries of the slot of ``key_hash``, newest first; a flaw ends the chain.
 
-    A chain leads to older entries of the same slot. Anything else is a flaw, so there is no endless loop.
+    A chain leads to older entries of the same slot. Anything else is a flaw, so there is no endless loop. The number of
+    the ``newest`` entry is that in the slot, unless it is given.
     """
     slots, next_index_no = opened.geometry.slots, opened.next_index_no
     slot = index.slot_of(key_hash, slots)
     place = index.slot_offset(slot)
-    data = opened.file.pread(index.SLOT_SIZE, place)
-    index_no: int = layouts.INDEX_SLOT.unpack_from(data)[0] if len(data) == index.SLOT_SIZE else 0
-    newer = next_index_no
+    if newest is None:
+        data = opened.file.pread(index.SLOT_SIZE, place)
+        newest = layouts.INDEX_SLOT.unpack_from(data)[0] if len(data) == index.SLOT_SIZE else 0
+    index_no, newer = newest, next_index_no
     while index_no:
         if not 0 < index_no < next_index_no:
             text = f"a link points to entry {index_no}, but the last one is {next_index_no - 1}"
@@ -230,12 +232,16 @@ def is_time_matched(opened: IndexFile, begin: int, end: int) -> bool:
     return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
 
-def select_offsets(opened: IndexFile, key_hash: int, begin: int, end: int) -> Iterator[int | Flaw]:
+def select_offsets(
+    opened: IndexFile, key_hash: int, begin: int, end: int, newest: int | None = None
+) -> Iterator[int | Flaw]:
     """Yield the physical offsets that a broker finds for a closed time window, newest first; a flaw ends the search.
+
+    ``newest`` is that of ``iter_links``.
 
     upstream: IndexFile.selectPhyOffset
     """
-    for link in iter_links(opened, key_hash):
+    for link in iter_links(opened, key_hash, newest):
         if isinstance(link, Flaw):
             yield link
             return

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 
@@ -65,6 +65,12 @@ class OpenFiles:
         self._last = None
         while self._open:
             self._open.popitem()[1].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class SegmentQueue:

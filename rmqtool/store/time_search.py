@@ -12,15 +12,16 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from rmqtool.formats import consume_queue, layouts
 from rmqtool.formats.codes import HOST_BITS
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
-from rmqtool.store.segments import SegmentQueue
+from rmqtool.store.segments import Segment, SegmentQueue
 
 _SYS_FLAG_AT = PREFIXES[0].field("sys_flag").offset
+_UNIT = layouts.CONSUME_QUEUE_UNIT
 _HEAD = max(layout.size for layout in PREFIXES.values())
 
 
@@ -56,12 +57,34 @@ class StoreTimes(NamedTuple):
         return time
 
 
+class FileUnits(Sequence[layouts.ConsumeQueueUnit]):
+    """The first entries of a queue file, read one by one: a search looks at few of them."""
+
+    def __init__(self, queue: SegmentQueue, segment: Segment, count: int) -> None:
+        self._queue, self._segment, self._count = queue, segment, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> layouts.ConsumeQueueUnit: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[layouts.ConsumeQueueUnit]: ...
+
+    def __getitem__(self, at: int | slice) -> layouts.ConsumeQueueUnit | Sequence[layouts.ConsumeQueueUnit]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(self._count)[at]]
+        place = range(self._count)[at] * _UNIT.size
+        return _UNIT.decode(self._queue.open(self._segment).pread_exactly(_UNIT.size, place))
+
+
 class QueueFile(NamedTuple):
     """The entries of one queue file up to the queue's end, and when the file was last written."""
 
     first_offset: int
     mtime_ms: int
-    units: list[layouts.ConsumeQueueUnit]
+    units: Sequence[layouts.ConsumeQueueUnit]
 
 
 def search_4_9(times: StoreTimes, files: list[QueueFile], min_offset: int, timestamp: int) -> int:

@@ -168,7 +168,7 @@ def own_topics(broker: Broker, asked: Asked) -> RemotingCommand:
 
 
 def topic_stats(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read the bounds of each queue of a topic."""
+    """Read the bounds of each queue of a topic. Raises NotInMemory."""
     header: GetTopicStatsInfo = asked.header  # type: ignore[assignment]
     config = broker.topics.find(header.topic)
     if config is None:

@@ -71,7 +71,7 @@ def keep_settings(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG
 
 
 def show_state(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read counters and states."""
+    """Read counters and states. Raises NotInMemory."""
     table = {
         "brokerVersionDesc": f"V{broker.version.replace('.', '_')}",
         "brokerVersion": str(OWN_VERSION),
@@ -129,9 +129,14 @@ def _queues_of_work(broker: Broker) -> dict[str, str]:
 
 
 def _log_state(broker: Broker) -> dict[str, str]:
-    """Return the bounds of the log, what is not yet on disk or in queues, and how full the disk is."""
+    """Return the bounds of the log, what is not yet on disk or in queues, and how full the disk is.
+
+    Raises NotInMemory.
+    """
     condition = broker.store.condition()
-    lowest = broker.store.reader.message_at(condition.min_offset) if condition.min_offset >= 0 else None
+    lowest = None
+    if condition.min_offset >= 0:
+        lowest = broker.store.reader.message_at(condition.min_offset, waits=False)
     space = broker.store.setup.files.space()
     ratio = str(space.used_percent / _PERCENT)
     return {

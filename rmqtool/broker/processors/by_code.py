@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias, cast
 
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors import (
@@ -18,15 +18,15 @@ from rmqtool.broker.processors import (
 )
 from rmqtool.broker.processors.assignments import Assignments
 from rmqtool.broker.processors.pop_message import Popping, WaitingPop
-from rmqtool.broker.processors.pull_message import Fetching, Pulling, Waiting
-from rmqtool.broker.processors.replies import Reply
+from rmqtool.broker.processors.pull_message import Pulling, Waiting
+from rmqtool.broker.processors.replies import Reply, with_fetches
 from rmqtool.broker.processors.send_message import Sending
 from rmqtool.formats.codes import is_since
 from rmqtool.remoting.headers import Request
 from rmqtool.remoting.requests import clients, groups, messages, pop, topics
 
-# A pull and a pop may wait for messages, and a pull for their bytes.
-Outcome: TypeAlias = "Reply | Waiting | Fetching | WaitingPop"
+# A pull and a pop may wait for messages.
+Outcome: TypeAlias = "Reply | Waiting | WaitingPop"
 Processor: TypeAlias = Callable[[Asked], Outcome]
 Plain: TypeAlias = Callable[[Broker, Asked], Reply]
 
@@ -69,8 +69,34 @@ _OF_BROKER: Mapping[type[Request], Plain] = {
 }
 
 
+# These read records, which may be cold, before they change anything.
+_READ: Final = frozenset(
+    {
+        administration.consume_stats,
+        administration.topic_stats,
+        broker_status.show_state,
+        broker_status.stats_of_all_groups,
+        client_groups.have_consumed,
+        end_transaction.end_transaction,
+        end_transaction.take_back,
+        operations.time_spans,
+        queries.earliest_time,
+        queries.view_message,
+    }
+)
+
+
 def _by_code(broker: Broker, table: Iterable[tuple[type[Request], Plain]]) -> dict[int, Processor]:
-    return {code.code: partial(answer, broker) for request, answer in table for code in request.codes}
+    return {
+        code.code: _fetched(partial(answer, broker)) if answer in _READ else partial(answer, broker)
+        for request, answer in table
+        for code in request.codes
+    }
+
+
+def _fetched(answer: Processor) -> Processor:
+    """Return a function whose records are fetched by another thread where they are not in memory."""
+    return lambda asked: cast("Outcome", with_fetches(partial(answer, asked)))
 
 
 class Processors:
@@ -109,7 +135,7 @@ def _since_5(broker: Broker, popping: Popping) -> Mapping[int, Processor]:
         pop.ChangeInvisibleTime: popping.change_invisible,
         pop.GetAllMessageRequestMode: assignments.all_modes,
         pop.Notification: popping.notify,
-        pop.PeekMessage: popping.peek,
+        pop.PeekMessage: _fetched(popping.peek),
         pop.PollingInfo: popping.polling_info,
         pop.PopMessage: popping.pop,
         pop.SetMessageRequestMode: assignments.set_mode,

@@ -139,10 +139,10 @@ def ask_running_info(broker: Broker, asked: Asked) -> Reply:
 
 
 def have_consumed(broker: Broker, asked: Asked) -> Reply:
-    """Have a member consume one message now; the broker adds the message to the request."""
+    """Have a member consume one message now; the broker adds the message to the request. Raises NotInMemory."""
     header: ConsumeMessageDirectly = asked.header  # type: ignore[assignment]
     place = decode_offset_msg_id(header.msg_id or "")
-    record = None if place is None else broker.store.reader.message_at(place.physical_offset)
+    record = None if place is None else broker.store.reader.message_at(place.physical_offset, waits=False)
     if record is None:
         return answer(asked.command, ResponseCode.SYSTEM_ERROR, f"no message has the id {header.msg_id}")
     return _ask(broker, asked, header.consumer_group, header.client_id or "", record_bytes(broker, record))

@@ -58,7 +58,7 @@ _ANSWERS: Final = {
 
 
 def end_transaction(broker: Broker, asked: Asked) -> RemotingCommand | None:
-    """Commit or roll back. An undecided transaction gets no answer, as upstream."""
+    """Commit or roll back. An undecided transaction gets no answer, as upstream. Raises NotInMemory."""
     header: EndTransaction = asked.header  # type: ignore[assignment]
     state = _STATES.get(header.commit_or_rollback, TransactionState.UNKNOWN)
     request = EndRequest(
@@ -70,6 +70,7 @@ def end_transaction(broker: Broker, asked: Asked) -> RemotingCommand | None:
     )
     # The half message may have arrived in the same read, and not be written yet.
     broker.store.write_now()
+    broker.store.reader.message_at(header.commit_log_offset, waits=False)
     ended = broker.services.transactions.end(request)
     if ended.status is EndStatus.NOTHING:
         return None
@@ -78,12 +79,12 @@ def end_transaction(broker: Broker, asked: Asked) -> RemotingCommand | None:
 
 
 def take_back(broker: Broker, asked: Asked) -> Reply:
-    """Have a group get a message again later, or make it a dead letter."""
+    """Have a group get a message again later, or make it a dead letter. Raises NotInMemory."""
     header: ConsumerSendMsgBack = asked.header  # type: ignore[assignment]
     command, group = asked.command, header.group
     if broker.groups.find_or_create(group) is None:
         return refuse(command, GROUP_NOT_EXIST, broker.version, group=group)
-    record = broker.store.reader.message_at(header.offset)
+    record = broker.store.reader.message_at(header.offset, waits=False)
     if record is None:
         return refuse(command, MESSAGE_BACK_NOT_FOUND, broker.version, offset=header.offset)
     again = broker.services.retry.sent_back(group, record, header.delay_level, header.max_reconsume_times)

@@ -193,7 +193,10 @@ def clone_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
 
 
 def time_spans(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read between which times each queue has messages, and for how long the next one of a group has waited."""
+    """Read between which times each queue has messages, and for how long the next one of a group has waited.
+
+    Raises NotInMemory.
+    """
     header: QueryConsumeTimeSpan = asked.header  # type: ignore[assignment]
     topic, config = header.topic, broker.topics.find(header.topic)
     if config is None:

@@ -11,11 +11,11 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias, cast
 
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors.pull_message import TAG, WholeRecords, filter_of
-from rmqtool.broker.processors.replies import Putting, Reply
+from rmqtool.broker.processors.pull_message import ENOUGH_FETCHES, TAG, WholeRecords, filter_of
+from rmqtool.broker.processors.replies import Fetching, Putting, Reply, or_fetching
 from rmqtool.broker.services.ordered_pops import ILLEGAL, REVIVE_QUEUE, GroupQueue
 from rmqtool.broker.services.pop import MOST_AT_ONCE, Pop, Taken
 from rmqtool.broker.services.retry import stored_properties, text_of
@@ -57,6 +57,8 @@ from rmqtool.remoting.requests.pop import (
 _TOO_LATE, _TOO_SHORT = 500, 50
 # Where a new group begins. upstream: ConsumeInitMode
 _AT_END: Final = 1
+# A multiple of most numbers of queues, so that each queue is as likely as another.
+_MANY_QUEUES = 720_720
 # The parts of the receipt of one message.
 _PARTS = 8
 _S = ResponseCode
@@ -77,7 +79,13 @@ class WaitingPop:
     also: str
     wants: str
     until: int
-    look: Callable[[bool], RemotingCommand | None]
+    look: Callable[[bool], RemotingCommand | Fetching | None]
+
+
+# An answer to a pop, or what it waits for; and what looks for messages: whether its time is over, and how often bytes
+# were fetched for it.
+Popped: TypeAlias = RemotingCommand | WaitingPop | Fetching
+_Look: TypeAlias = Callable[[bool, int], RemotingCommand | None]
 
 
 class Popping:
@@ -98,7 +106,7 @@ class Popping:
 
     # Pops.
 
-    def pop(self, asked: Asked) -> RemotingCommand | WaitingPop:
+    def pop(self, asked: Asked) -> Popped:
         """Give a client messages of a topic, now or as soon as there are some."""
         header: PopMessage = asked.header  # type: ignore[assignment]
         ip = self._config.broker_ip1
@@ -119,16 +127,28 @@ class Popping:
             wanted = filter_of(header.exp_type or TAG, header.exp or "*", self._broker.version)
         except UsageError:
             return refuse(asked.command, SUBSCRIPTION_UNREADABLE, self._broker.version)
-        look = partial(self._pop, asked, header, WholeRecords(wanted) if self._broker.read_only else wanted)
-        return look(False) or self._wait(asked, header, look)
+        wanted = WholeRecords(wanted) if self._broker.read_only else wanted
+        return self._look(asked, header, partial(self._pop, asked, header, wanted, self._any_queue()), False, 0)
+
+    def _look(self, asked: Asked, header: PopMessage | Notification, look: _Look, is_over: bool, rounds: int) -> Popped:
+        """Answer a pop or a question, or have it wait: for messages, or for their bytes."""
+        return self._look_once(asked, header, look, rounds, is_over) or self._wait(asked, header, look)
+
+    def _look_once(
+        self, asked: Asked, header: PopMessage | Notification, look: _Look, rounds: int, is_over: bool
+    ) -> RemotingCommand | Fetching | None:
+        again = partial(self._look, asked, header, look, is_over)
+        return cast("RemotingCommand | Fetching | None", or_fetching(partial(look, is_over), rounds, again))
 
     def _pop(
-        self, asked: Asked, header: PopMessage, wanted: MessageFilter | None, is_over: bool
+        self, asked: Asked, header: PopMessage, wanted: MessageFilter | None, first: int, is_over: bool, rounds: int
     ) -> RemotingCommand | None:
-        """Answer a pop with messages; without messages only if its time is over."""
+        """Answer a pop with messages; without messages only if its time is over. Raises NotInMemory."""
         more = {"message_filter": wanted, "at_end": header.init_mode == _AT_END, "in_order": bool(header.order)}
         pop = self._pops.begin(header.consumer_group, header.invisible_time, **more, attempt_id=header.attempt_id)
-        taken = self._pops.take(pop, header.topic, self._queues(header), header.max_msg_nums)
+        takes_part = rounds >= ENOUGH_FETCHES
+        queues, most = self._queues(header, first), header.max_msg_nums
+        taken = self._pops.take(pop, header.topic, queues, most, waits=False, takes_part=takes_part)
         found = [one for one in taken if one.got is not None]
         if not found and not is_over:
             return None
@@ -149,12 +169,15 @@ class Popping:
         body = b"".join(self._records(header.topic, pop, one) for one in found)
         return answer(asked.command, _S.SUCCESS, "FOUND", header=told, body=body)
 
-    def _queues(self, header: PopMessage | PeekMessage | Notification) -> list[int]:
-        """Return the queues to look at: one, or all from a random one on."""
+    def _any_queue(self) -> int:
+        """Return a number for the queue that is looked at first."""
+        return self._broker.chance.randrange(_MANY_QUEUES)
+
+    def _queues(self, header: PopMessage | PeekMessage | Notification, first: int) -> list[int]:
+        """Return the queues to look at: one, or all from a certain one on."""
         if header.queue_id >= 0:
             return [header.queue_id]
         count = int(self._broker.topics.table[header.topic]["readQueueNums"])
-        first = self._broker.chance.randrange(max(count, 1))
         return [(first + number) % count for number in range(count)]
 
     def _count(self, header: PopMessage, found: Iterable[Taken]) -> None:
@@ -208,16 +231,14 @@ class Popping:
 
     # The wait for messages.
 
-    def _wait(
-        self, asked: Asked, header: PopMessage | Notification, look: Callable[[bool], RemotingCommand | None]
-    ) -> RemotingCommand | WaitingPop:
+    def _wait(self, asked: Asked, header: PopMessage | Notification, look: _Look) -> Popped:
         """Return a pop that waits, or its answer where it cannot."""
         now = self._clock.now()
         left = min((header.born_time or now) + header.poll_time - now, header.poll_time)
         if left <= _TOO_SHORT or self.is_full(asked):
-            found = look(True)
+            found = self._look_once(asked, header, look, 0, True)
             assert found is not None, "a pop whose time is over is answered"
-            if left > _TOO_SHORT:
+            if left > _TOO_SHORT and isinstance(found, RemotingCommand):
                 return self._as_full(asked, found)
             return found
         group, topic = header.consumer_group, header.topic
@@ -226,26 +247,26 @@ class Popping:
             # It gets those messages when it looks the next time. upstream: notifyMessageArrivingWithRetryTopic
             also = topic
         wants = f"{header.exp_type} {header.exp}"
-        return WaitingPop(asked, group, topic, header.queue_id, also, wants, self._clock.monotonic() + left, look)
+        look_later = partial(self._look_once, asked, header, look, 0)
+        return WaitingPop(asked, group, topic, header.queue_id, also, wants, self._clock.monotonic() + left, look_later)
 
     def _as_full(self, asked: Asked, found: RemotingCommand) -> RemotingCommand:
         if isinstance(asked.header, Notification):
             return answer(asked.command, header=NotificationAnswer(has_msg=False, polling_full=True))
         return found if found.code == _S.SUCCESS else found.replaced(code=int(_S.POLLING_FULL))
 
-    def notify(self, asked: Asked) -> RemotingCommand | WaitingPop:
+    def notify(self, asked: Asked) -> Popped:
         """Say that there are messages to pop, now or as soon as there are some."""
         header: Notification = asked.header  # type: ignore[assignment]
         refusal = self._refusal(asked, header, "peeking")
         if refusal is not None:
             return refusal
-        look = partial(self._notify, asked, header)
-        return look(False) or self._wait(asked, header, look)
+        return self._look(asked, header, partial(self._notify, asked, header), False, 0)
 
-    def _notify(self, asked: Asked, header: Notification, is_over: bool) -> RemotingCommand | None:
+    def _notify(self, asked: Asked, header: Notification, is_over: bool, _rounds: int) -> RemotingCommand | None:
         group, topic = header.consumer_group, header.topic
         retry = pop_retry_topic(group, topic, v2=self._config.enable_retry_topic_v2)
-        places = [GroupQueue(topic, group, queue_id) for queue_id in self._queues(header)]
+        places = [GroupQueue(topic, group, queue_id) for queue_id in self._queues(header, 0)]
         if not header.order:
             places.append(GroupQueue(retry, group, 0))
         has_message = any(
@@ -262,20 +283,23 @@ class Popping:
         return high > (stored if stored >= 0 else max(low, 0))
 
     def peek(self, asked: Asked) -> RemotingCommand:
-        """Show the messages that a pop would take next; nothing is taken. Upstream: ``PeekMessageProcessor``."""
+        """Show the messages that a pop would take next; nothing is taken. Raises NotInMemory.
+
+        Upstream: ``PeekMessageProcessor``.
+        """
         header: PeekMessage = asked.header  # type: ignore[assignment]
         refusal = self._refusal(asked, header, "peek")
         if refusal is not None:
             return refusal
         group, most, left, found = header.consumer_group, header.max_msg_nums, 0, []
         retry = pop_retry_topic(group, header.topic, v2=self._config.enable_retry_topic_v2)
-        for topic, queue_id in [*((header.topic, one) for one in self._queues(header)), (retry, 0)]:
+        for topic, queue_id in [*((header.topic, one) for one in self._queues(header, self._any_queue())), (retry, 0)]:
             low, high = self._broker.store.reader.bounds(topic, queue_id)
             stored = self._broker.offsets.query_offset(group, topic, queue_id)
             begin = stored if stored >= 0 else max(low, 0)
             left += max(high - begin, 0)
             if begin < high and most > 0:
-                got = self._broker.store.reader.get(topic, queue_id, begin, most)
+                got = self._broker.store.reader.get(topic, queue_id, begin, most, waits=False)
                 found.append(got.joined())
                 most -= got.count
         told = PopMessageAnswer(pop_time=0, invisible_time=0, revive_qid=0, rest_num=left)

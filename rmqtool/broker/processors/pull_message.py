@@ -7,12 +7,12 @@ Upstream: ``PullMessageProcessor``, ``PullRequestHoldService``. A pull that find
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
 from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.broker.processors.replies import Fetching, fetching
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import Version
 from rmqtool.engine.get import GetMessageResult, GetMessageStatus, MessageFilter, SqlFilter, TagFilter
@@ -49,8 +49,8 @@ from rmqtool.remoting.requests.messages import PullMessage, PullMessageAnswer
 # The bits of ``sysFlag`` of a pull.
 COMMITS, MAY_WAIT, HAS_SUBSCRIPTION = 1, 2, 4
 TAG: Final = "TAG"
-# After 64 fetches for one pull the disk is waited for: what was fetched does not stay in memory.
-_MOST_FETCHES = 64
+# After this number of fetches a pull is answered with what was found before the next one.
+ENOUGH_FETCHES = 64
 _RESET = "OFFSET_RESET"
 
 _S = GetMessageStatus
@@ -79,16 +79,6 @@ class Waiting:
     def queue(self) -> QueueKey:
         """The queue it waits for."""
         return self.header.topic, self.header.queue_id
-
-
-@dataclass(slots=True)
-class Fetching:
-    """A pull of messages that are not in memory. ``fetch`` is for another thread; then the pull goes on."""
-
-    waiting: Waiting
-    fetch: Callable[[], object]
-    # How often something was fetched for it before.
-    rounds: int
 
 
 @lru_cache(maxsize=1024)
@@ -154,16 +144,14 @@ class Pulling:
         wanted = WholeRecords(found.wanted) if self._broker.read_only else found.wanted
         return self._look_first(Waiting(asked, header, wanted, header.queue_offset, 0), 0)
 
-    def go_on(self, fetching: Fetching) -> Pulled:
-        """Continue a pull whose bytes were fetched; its commit was taken before."""
-        return self._look_first(fetching.waiting, fetching.rounds + 1)
-
     def _look_first(self, waiting: Waiting, rounds: int) -> Pulled:
         asked, header = waiting.asked, waiting.header
         try:
-            result = self._look(waiting, waits=rounds >= _MOST_FETCHES)
+            result = self._look(waiting, waits=False)
         except NotInMemory as cold:
-            return Fetching(waiting, cold.fetch, rounds)
+            if rounds < ENOUGH_FETCHES or not isinstance(cold.so_far, GetMessageResult):
+                return fetching(cold, rounds, partial(self._look_first, waiting))
+            result = cold.so_far
         if header.sys_flag & MAY_WAIT and self._is_nothing(result, header.queue_offset):
             held = header.suspend_timeout_millis if self._config.long_polling_enable else None
             waiting.until = self._clock.monotonic() + (self._config.short_polling_time_mills if held is None else held)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rmqtool.broker.one_broker import Asked, Broker
+from rmqtool.broker.processors.replies import Searching
 from rmqtool.config import Version
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.response_codes import ResponseCode
@@ -94,12 +95,16 @@ def update_offset(broker: Broker, asked: Asked) -> RemotingCommand:
     return answer(asked.command, code, text.format(group=group, topic=topic), header=NoFields())
 
 
-def search_offset(broker: Broker, asked: Asked) -> RemotingCommand:
+def search_offset(broker: Broker, asked: Asked) -> Searching:
     """Find the offset for a time."""
     header: SearchOffset = asked.header  # type: ignore[assignment]
     boundary = Boundary.UPPER if header.boundary_type is BoundaryType.UPPER else Boundary.LOWER
-    found = broker.store.reader.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
-    return answer(asked.command, header=SearchOffsetAnswer(offset=found))
+
+    def search() -> RemotingCommand:
+        found = broker.store.reader.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
+        return answer(asked.command, header=SearchOffsetAnswer(offset=found))
+
+    return Searching(search)
 
 
 def max_offset(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -117,7 +122,7 @@ def min_offset(broker: Broker, asked: Asked) -> RemotingCommand:
 
 
 def earliest_time(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Say when the first message of a queue was stored."""
+    """Say when the first message of a queue was stored. Raises NotInMemory."""
     header: GetEarliestMsgStoretime = asked.header  # type: ignore[assignment]
     low = broker.queues.min_offset(header.topic, header.queue_id)
     time = stored_at(broker, header.topic, header.queue_id, low)
@@ -125,33 +130,37 @@ def earliest_time(broker: Broker, asked: Asked) -> RemotingCommand:
 
 
 def stored_at(broker: Broker, topic: str, queue_id: int, queue_offset: int) -> int:
-    """Return when the message at an offset was stored, -1 without such a message."""
-    got = broker.store.reader.get(topic, queue_id, queue_offset, 1)
+    """Return when the message at an offset was stored, -1 without such a message. Raises NotInMemory."""
+    got = broker.store.reader.get(topic, queue_id, queue_offset, 1, waits=False)
     record = next(iter(got.fields("store_timestamp")), None)
     return -1 if record is None else int(record[0])
 
 
-def query_message(broker: Broker, asked: Asked) -> RemotingCommand:
+def query_message(broker: Broker, asked: Asked) -> Searching:
     """Find messages with a key, in a time."""
     header: QueryMessage = asked.header  # type: ignore[assignment]
     is_unique = asked.command.ext.get(UNIQUE_KEY_QUERY) == "true"
     most = broker.config.default_query_max_num if is_unique else header.max_num
-    found = broker.store.reader.query(header.topic, header.key, most, header.begin_timestamp, header.end_timestamp)
-    last = found[-1] if found else None
-    told = QueryMessageAnswer(
-        index_last_update_timestamp=0 if last is None else last.store_timestamp,
-        index_last_update_phyoffset=0 if last is None else last.physical_offset,
-    )
-    if not found:
-        code, remark = NO_MESSAGE_FOUND.of(broker.version)
-        return answer(asked.command, code, remark, header=told)
-    return answer(asked.command, header=told, body=b"".join(record_bytes(broker, one) for one in found))
+
+    def search() -> RemotingCommand:
+        found = broker.store.reader.query(header.topic, header.key, most, header.begin_timestamp, header.end_timestamp)
+        last = found[-1] if found else None
+        told = QueryMessageAnswer(
+            index_last_update_timestamp=0 if last is None else last.store_timestamp,
+            index_last_update_phyoffset=0 if last is None else last.physical_offset,
+        )
+        if not found:
+            code, remark = NO_MESSAGE_FOUND.of(broker.version)
+            return answer(asked.command, code, remark, header=told)
+        return answer(asked.command, header=told, body=b"".join(record_bytes(broker, one) for one in found))
+
+    return Searching(search)
 
 
 def view_message(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read the message at a place of the log."""
+    """Read the message at a place of the log. Raises NotInMemory."""
     header: ViewMessage = asked.header  # type: ignore[assignment]
-    record = broker.store.reader.message_at(header.offset)
+    record = broker.store.reader.message_at(header.offset, waits=False)
     if record is None:
         return refuse(asked.command, NO_MESSAGE_AT, broker.version, offset=header.offset)
     return answer(asked.command, ResponseCode.SUCCESS, body=record_bytes(broker, record))
@@ -163,7 +172,7 @@ def record_bytes(broker: Broker, record: Message) -> bytes:
 
 
 # The function that answers each of these requests.
-ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
+ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand | Searching]] = {
     GetAllConsumerOffset: all_offsets,
     GetAllDelayOffset: all_delay_offsets,
     GetEarliestMsgStoretime: earliest_time,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from random import Random
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from rmqtool.engine.get import GetMessageResult, GetMessageStatus, Limits, Messa
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
+from rmqtool.files.filesystem import NotInMemory
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.config_files import dialect_of
 from rmqtool.formats.flaws import Flaw
@@ -57,6 +59,21 @@ class Popped(NamedTuple):
 
     record: Message
     receipt: PopReceipt
+
+
+class Fate(Enum):
+    """The end of a popped message: it is acked, delivered again, or acked because it is a dead letter now."""
+
+    CONSUMED = auto()
+    AGAIN = auto()
+    DEAD = auto()
+
+
+def fate_of(record: Message, retries: int, *, is_ok: bool) -> Fate:
+    """Return what happens to a message; one that failed is delivered again ``retries`` times."""
+    if is_ok:
+        return Fate.CONSUMED
+    return Fate.AGAIN if record.reconsume_times < retries else Fate.DEAD
 
 
 def real_topic(topic: str, group: str, receipt: PopReceipt) -> str:
@@ -147,10 +164,21 @@ class Pops:
         pop = self.begin(group, invisible, message_filter=message_filter)
         return [popped for taken in self.take(pop, topic, queue_ids, most) for popped in self.popped(pop, taken)]
 
-    def take(self, pop: Pop, topic: str, queue_ids: Sequence[int], most: int = MOST_AT_ONCE) -> list[Taken]:
+    def take(
+        self,
+        pop: Pop,
+        topic: str,
+        queue_ids: Sequence[int],
+        most: int = MOST_AT_ONCE,
+        *,
+        waits: bool = True,
+        takes_part: bool = False,
+    ) -> list[Taken]:
         """Take up to ``most`` messages of a topic, and of its retry topic, which sometimes goes first.
 
-        There is no retry topic of a pop in order: what is not acked stays where it is.
+        There is no retry topic of a pop in order: what is not acked stays where it is. Without ``waits`` the disk is
+        not waited for: NotInMemory is raised, and nothing taken; or less is taken than there is, from the queues
+        before the cold one, and with ``takes_part`` what that queue has in memory.
         """
         sources = [(topic, tuple(queue_ids), pop)]
         if not pop.in_order:
@@ -161,7 +189,13 @@ class Pops:
         found: list[Taken] = []
         for name, queues, one in sources:
             for queue_id in queues:
-                taken = self.take_queue(one, name, queue_id, most)
+                try:
+                    taken = self.take_queue(one, name, queue_id, most, waits=waits, takes_part=takes_part)
+                except NotInMemory:
+                    if all(before.got is None for before in found):
+                        raise
+                    most = 0
+                    taken = self.take_queue(one, name, queue_id, most)
                 most -= 0 if taken.got is None else taken.got.count
                 found.append(taken)
         return found
@@ -177,7 +211,9 @@ class Pops:
             if isinstance(record, Message)
         ]
 
-    def take_queue(self, pop: Pop, topic: str, queue_id: int, most: int) -> Taken:
+    def take_queue(
+        self, pop: Pop, topic: str, queue_id: int, most: int, *, waits: bool = True, takes_part: bool = False
+    ) -> Taken:
         """Take messages of one queue. Nothing is taken unless its check point is stored."""
         place, reader = GroupQueue(topic, pop.group, queue_id), self._store.reader
         if pop.in_order and self.ordered.is_blocked(place, pop.invisible, pop.attempt_id):
@@ -185,10 +221,15 @@ class Pops:
         offset = self._start(pop, place)
         if most <= 0:
             return Taken(topic, queue_id, offset, None, max(reader.bounds(topic, queue_id).max_offset - offset, 0), [])
-        got = reader.get(topic, queue_id, offset, most, pop.message_filter)
-        if got.status in _MOVED:
-            offset = got.next_begin_offset
-            got = reader.get(topic, queue_id, offset, most, pop.message_filter)
+        try:
+            got = reader.get(topic, queue_id, offset, most, pop.message_filter, waits=waits)
+            if got.status in _MOVED:
+                offset = got.next_begin_offset
+                got = reader.get(topic, queue_id, offset, most, pop.message_filter, waits=waits)
+        except NotInMemory as cold:
+            if not takes_part or not isinstance(cold.so_far, GetMessageResult):
+                raise
+            got = cold.so_far
         left = max(got.max_offset - got.next_begin_offset, 0)
         if not got.count:
             if got.next_begin_offset > offset:

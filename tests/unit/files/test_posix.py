@@ -74,15 +74,66 @@ def test_what_is_not_in_memory_is_fetched_before_it_is_read(
 
     monkeypatch.setattr(os, "preadv", preadv)
     monkeypatch.setattr(os, "pread", fetch)
-    with reading.open_read("log") as file, pytest.raises(NotInMemory) as cold:
-        file.pread_at_once(20, 90)
+    with reading.open_read("log") as file:
+        with pytest.raises(NotInMemory) as cold:
+            file.pread_at_once(20, 90)
+        assert cold.value.place == (str(tmp_path / "log"), 0, 256 << 10)
+        begun = cold.value.begin()
     assert fetched == []
-    # By now the file may be closed.
-    cold.value.fetch()
-    assert fetched == [(90, 256 << 10)]
+    # The file is closed by now.
+    begun()
+    assert fetched == [(0, 256 << 10)]
+    with pytest.raises(ReadFailed, match=r"cannot read .*log: Bad file descriptor"):
+        cold.value.begin()
     with reading.open_read("log") as file:
         assert file.pread_at_once(20, 90) == bytes(10) + b"x" * 10
     assert len(fetched) == 1
+
+
+def test_a_fetch_reads_whole_blocks_and_else_what_is_wanted(
+    tmp_path: Path, reading: PosixReadableFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block, asked = 256 << 10, []
+
+    def not_now(*_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "not now")
+
+    def fetch(descriptor: int, length: int, offset: int) -> bytes:
+        asked.append((offset, length))
+        if length > 20 or is_all_broken:
+            raise OSError(errno.EIO, "bad sector")
+        return b""
+
+    (tmp_path / "log").write_bytes(bytes(4 * block))
+    monkeypatch.setattr(os, "preadv", not_now)
+    monkeypatch.setattr(os, "pread", fetch)
+    for is_all_broken in (False, True):
+        asked.clear()
+        with reading.open_read("log") as file:
+            with pytest.raises(NotInMemory) as cold:
+                file.pread_at_once(20, 2 * block - 10)
+            begun = cold.value.begin()
+        if is_all_broken:
+            with pytest.raises(ReadFailed, match="bad sector") as failed:
+                begun()
+            assert failed.value.offset == 2 * block - 10
+        else:
+            begun()
+        assert asked == [(block, 2 * block), (2 * block - 10, 20)]
+    assert not {link for link in Path("/proc/self/fd").iterdir() if link.resolve() == tmp_path / "log"}
+
+
+def test_without_a_free_descriptor_a_fetch_says_so(tmp_path: Path, reading: PosixReadableFileSystem) -> None:
+    (tmp_path / "log").write_bytes(b"0123456789")
+    with reading.open_read("log") as file:
+        cold = file._not_in_memory(4, 3)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(ReadFailed, match=r"cannot read .*log: Too many open files"):
+                cold.begin()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_file_system_that_cannot_tell_what_is_in_memory_is_asked_once(
@@ -116,7 +167,7 @@ def test_pages_that_the_kernel_dropped_are_not_in_memory(tmp_path: Path, reading
         try:
             found = file.pread_at_once(4096, MIB // 2)
         except NotInMemory as cold:
-            cold.fetch()
+            cold.begin()()
             found = file.pread_at_once(4096, MIB // 2)
         assert found == b"x" * 4096
 

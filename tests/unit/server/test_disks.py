@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 import time
@@ -15,9 +14,8 @@ from typing import Any
 import pytest
 
 import rmqtool
-from rmqtool.errors import Exit, ReadFailed
-from rmqtool.files.filesystem import NotInMemory, Space
-from rmqtool.files.posix import PosixReadableFile
+from rmqtool.errors import Exit
+from rmqtool.files.filesystem import Space
 from rmqtool.files.posix_write import PosixWritableFile, PosixWritableFileSystem
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.response_codes import ResponseCode
@@ -111,94 +109,6 @@ def test_while_a_sync_stalls_everything_else_goes_on(root: Path, stalls: dict[st
             stall.over.set()
             assert producer.answer_to(opaque).code == 0
         assert taken(client, "Slow", 4) == {b"durable", b"later", b"half", b"waits"}
-
-
-@pytest.fixture
-def cold(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stall]:
-    """While it is on, nothing of the log is in memory, and fetching it takes until it is let go."""
-    stall = Stall()
-    read = PosixReadableFile.pread_at_once
-
-    def at_once(file: PosixReadableFile, length: int, file_offset: int) -> bytes:
-        if stall.is_on and not stall.over.is_set() and "commitlog" in file.path:
-            raise NotInMemory(lambda: stall.wait(file))
-        return read(file, length, file_offset)
-
-    monkeypatch.setattr(PosixReadableFile, "pread_at_once", at_once)
-    yield stall
-    stall.over.set()
-
-
-@pytest.mark.parametrize("fields", [{}, {"subscription": "TagA"}], ids=["together", "filtered"])
-def test_while_a_pull_waits_for_a_slow_disk_others_are_served(root: Path, cold: Stall, fields: dict[str, Any]) -> None:
-    """What the pull commits is committed once, before; a later commit stays."""
-    commit = {"consumerGroup": "G", "topic": "Cold", "queueId": 0}
-    with rmqtool.serve(root) as server, WireClient(server.broker) as client, WireClient(server.broker) as other:
-        assert client.ask(310, send_fields("Cold", "TAGS\x01TagA\x02"), b"cold").code == 0
-        client.ask(34, {}, heartbeat("member", "G", {"Cold": "*"}))
-        assert taken(client, "Cold", 1) == {b"cold"}
-        with cold.on():
-            pull = pull_fields("Cold", **fields) | {"sysFlag": 5, "commitOffset": 0}
-            waiting = client.send(11, pull)
-            assert cold.entered.wait(10)
-            begun = time.monotonic()
-            assert other.ask(310, send_fields("Warm"), b"warm").code == 0
-            assert other.ask(15, commit | {"commitOffset": 1}).code == 0
-            assert json.loads(other.ask(38, {"consumerGroup": "G"}).body)["consumerIdList"] == ["member"]
-            assert time.monotonic() - begun < STALL / 3
-            assert not cold.over.is_set()
-        found = client.answer_to(waiting)
-        assert found.code == 0
-        assert b"cold" in found.body
-        assert other.ask(14, commit).ext["offset"] == "1"
-
-
-def test_a_client_that_leaves_while_its_pull_waits_for_the_disk_leaves_nothing(root: Path, cold: Stall) -> None:
-    with rmqtool.serve(root) as server, WireClient(server.broker) as other:
-        assert other.ask(310, send_fields("Cold"), b"cold").code == 0
-        assert taken(other, "Cold", 1) == {b"cold"}
-        with cold.on():
-            with WireClient(server.broker) as client:
-                client.send(11, pull_fields("Cold"))
-                assert cold.entered.wait(10)
-            assert other.ask(30, {"topic": "Cold", "queueId": 0}).ext["offset"] == "1"
-        assert taken(other, "Cold", 1) == {b"cold"}
-
-
-def test_a_disk_that_fails_a_fetch_is_read_again_and_says_why(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(file: PosixReadableFile, length: int, file_offset: int) -> bytes:
-        if "commitlog" in file.path:
-            raise NotInMemory(lambda: os.pread(-1, length, file_offset))
-        return file.pread(length, file_offset)
-
-    def broken(file: PosixReadableFile, length: int, file_offset: int) -> bytes:
-        if "commitlog" in file.path:
-            raise ReadFailed("cannot read: Input/output error", file=file.path)
-        return pread(file, length, file_offset)
-
-    pread = PosixReadableFile.pread
-    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
-        assert client.ask(310, send_fields("Broken"), b"x").code == 0
-        assert taken(client, "Broken", 1) == {b"x"}
-        monkeypatch.setattr(PosixReadableFile, "pread_at_once", failing)
-        assert b"x" in client.ask(11, pull_fields("Broken")).body
-        monkeypatch.setattr(PosixReadableFile, "pread", broken)
-        refused = client.ask(11, pull_fields("Broken"))
-        assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "cannot read: Input/output error")
-        assert client.ask(30, {"topic": "Broken", "queueId": 0}).code == 0
-
-
-def test_more_pulls_than_may_wait_for_the_disk_are_refused_at_once(root: Path, cold: Stall) -> None:
-    with rmqtool.serve(root, limits={"in_flight": 2}) as server, WireClient(server.broker) as client:
-        assert client.ask(310, send_fields("Cold"), b"cold").code == 0
-        assert taken(client, "Cold", 1) == {b"cold"}
-        with WireClient(server.broker) as one, WireClient(server.broker) as two:
-            with cold.on():
-                waiting = [(who, who.send(11, pull_fields("Cold"))) for who in (one, two)]
-                # When the next request of a connection is answered, the pull before it waits.
-                assert [who.ask(30, {"topic": "Cold", "queueId": 0}).code for who in (one, two)] == [0, 0]
-                assert client.ask(11, pull_fields("Cold")).code == ResponseCode.SYSTEM_BUSY
-            assert all(b"cold" in who.answer_to(number).body for who, number in waiting)
 
 
 def offset_of(message_id: str) -> int:

@@ -1,20 +1,104 @@
-"""The pops that wait for messages, and the questions whether there are some.
+"""The requests that wait for messages: each is answered when its queue grew, or when its time is over.
 
 A pop takes what it gets, so of those that wait for one queue and want the same, the first is tried first, and the next
-only if it got something. Upstream: ``PopLongPollingService``.
+only if it got something. Upstream: ``PullRequestHoldService``, ``PopLongPollingService``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqtool.broker.processors.pop_message import WaitingPop
+from rmqtool.broker.processors.pull_message import Pulling, Waiting
+from rmqtool.broker.processors.replies import Fetching
 from rmqtool.broker.services.ordered_pops import GroupQueue
 from rmqtool.engine.message import QueueKey
+from rmqtool.remoting.command import RemotingCommand
 from rmqtool.server.channel import Connection
 
 _ANY = -1
+# After this time (ms) a pull whose filter skipped messages gets the offset to continue at.
+_LOOK_PERIOD = 5_000
+
+
+class HeldPull(NamedTuple):
+    """A pull that waits, and whose it is."""
+
+    connection: Connection
+    waiting: Waiting
+    since: int
+
+
+class HeldPulls:
+    """The pulls that wait for one store's queues."""
+
+    def __init__(self, pulling: Pulling) -> None:
+        self._pulling = pulling
+        self._queues: dict[QueueKey, list[HeldPull]] = {}
+        self._grown: set[QueueKey] = set()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def count_of(self, connection: Connection) -> int:
+        """Return how many pulls of a client wait."""
+        return sum(one.connection is connection for one in self)
+
+    def hold(self, connection: Connection, waiting: Waiting, now: int) -> None:
+        """Hold a pull."""
+        self._queues.setdefault(waiting.queue, []).append(HeldPull(connection, waiting, now))
+
+    def grew(self, queue: QueueKey, _max_offset: int) -> None:
+        """Take note that messages arrived in a queue."""
+        if queue in self._queues:
+            self._grown.add(queue)
+
+    def answer_grown(self) -> None:
+        """Answer the pulls for which there is something now."""
+        while self._grown:
+            queue = self._grown.pop()
+            left = []
+            for one in self._queues.pop(queue, ()):
+                if one.connection.is_open and not self._answer(one, is_over=False):
+                    left.append(one)
+            self._keep(queue, left)
+
+    def answer_over(self, now: int, *, all_of_them: bool = False) -> None:
+        """Answer the pulls whose time is over, and those whose filter has passed something over for a while."""
+        for queue in list(self._queues):
+            left = []
+            for one in self._queues.pop(queue):
+                waiting = one.waiting
+                has_moved = waiting.offset != waiting.header.queue_offset and now - one.since >= _LOOK_PERIOD
+                is_over = all_of_them or now >= waiting.until or has_moved
+                if not one.connection.is_open or (is_over and self._answer(one, is_over=True)):
+                    continue
+                left.append(one)
+            self._keep(queue, left)
+
+    def forget(self, connection: Connection) -> None:
+        """Drop the pulls of a client that is gone."""
+        for queue, parked in list(self._queues.items()):
+            if any(one.connection is connection for one in parked):
+                del self._queues[queue]
+                self._keep(queue, [one for one in parked if one.connection is not connection])
+
+    def _keep(self, queue: QueueKey, parked: list[HeldPull]) -> None:
+        if parked:
+            self._queues.setdefault(queue, []).extend(parked)
+
+    def _answer(self, one: HeldPull, *, is_over: bool) -> bool:
+        found: RemotingCommand | bytes | None = self._pulling.look_again(one.waiting, is_over=is_over)
+        if found is None:
+            return False
+        one.connection.answer(one.waiting.asked.command, found)
+        return True
+
+    def __iter__(self) -> Iterator[HeldPull]:
+        for parked in self._queues.values():
+            yield from parked
 
 
 class _Held(NamedTuple):
@@ -27,7 +111,8 @@ class _Held(NamedTuple):
 class HeldPops:
     """The waiting pops of one server, by topic, group, and queue, which is -1 for any."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply: Callable[[Connection, RemotingCommand, RemotingCommand | Fetching], None]) -> None:
+        self._reply = reply
         self._places: dict[GroupQueue, list[_Held]] = {}
         # The places that a topic matters to: those of the topic, and those whose retry topic it is.
         self._of_topic: defaultdict[str, set[GroupQueue]] = defaultdict(set)
@@ -78,7 +163,7 @@ class HeldPops:
             left = []
             for one in self._places.pop(place, ()):
                 wants = one.waiting.wants
-                if not one.connection.is_open or (wants not in exhausted and _answer(one, is_over=False)):
+                if not one.connection.is_open or (wants not in exhausted and self._answer(one, is_over=False)):
                     continue
                 exhausted.add(wants)
                 left.append(one)
@@ -91,7 +176,7 @@ class HeldPops:
             for one in self._places.pop(place):
                 if all_of_them or now >= one.waiting.until:
                     if one.connection.is_open:
-                        _answer(one, is_over=True)
+                        self._answer(one, is_over=True)
                 else:
                     left.append(one)
             self._keep(place, left)
@@ -113,10 +198,9 @@ class HeldPops:
                 if not self._of_topic[topic]:
                     del self._of_topic[topic]
 
-
-def _answer(one: _Held, *, is_over: bool) -> bool:
-    found = one.waiting.look(is_over)
-    if found is None:
-        return False
-    one.connection.answer(one.waiting.asked.command, found)
-    return True
+    def _answer(self, one: _Held, *, is_over: bool) -> bool:
+        found = one.waiting.look(is_over)
+        if found is None:
+            return False
+        self._reply(one.connection, one.waiting.asked.command, found)
+        return True

@@ -1,0 +1,168 @@
+"""Reads that wait for the disk, in threads, so that the loop never waits: a few at once, the others in their order.
+
+A request whose bytes are not in memory has them fetched, and is then answered in the loop. Requests for the same bytes
+share a fetch. A request that waits for its turn holds no descriptor: it looks at its bytes again when its turn comes.
+A search, which reads here and there, is done by a thread as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple, TypeAlias
+
+from rmqtool.broker.processors.by_code import Outcome
+from rmqtool.broker.processors.replies import Fetching, Searching
+from rmqtool.remoting.command import RemotingCommand
+from rmqtool.server.channel import Connection
+
+# How many reads are done at once.
+_THREADS = 4
+
+_Work: TypeAlias = "Callable[[], RemotingCommand | None]"
+
+
+class _Waiting(NamedTuple):
+    """A request that waits for a read, and whose it is."""
+
+    connection: Connection
+    command: RemotingCommand
+    what: Fetching | Searching
+
+
+class ColdReads:
+    """The reads of one server. ``reply`` answers a request, or has it wait again; ``failed`` says why it cannot be."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: tuple[int, int],
+        reply: Callable[[Connection, RemotingCommand, Outcome], None],
+        failed: Callable[[Connection, RemotingCommand, Exception], None],
+        end_turn: Callable[[], None],
+    ) -> None:
+        self._loop, self._reply, self._failed, self._end_turn = loop, reply, failed, end_turn
+        # The most requests that wait, in all and of one connection; and how many do.
+        self._most, self._most_each = limits
+        self._counts: Counter[Connection] = Counter()
+        self._queue: deque[_Waiting] = deque()
+        # The requests that wait for each fetch.
+        self._fetches: dict[tuple[str, int, int], list[_Waiting]] = {}
+        self._running = 0
+        self._threads: list[Thread] = []
+        self._work: SimpleQueue[tuple[_Work, Callable[[RemotingCommand | Exception | None], None]] | None]
+        self._work = SimpleQueue()
+        self._is_closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests wait."""
+        return bool(self._counts)
+
+    def take(self, connection: Connection, command: RemotingCommand, what: Fetching | Searching) -> bool:
+        """Have a request wait for its read; return False if too many do, or if the server ends."""
+        if self._is_closed or self._counts.total() >= self._most or self._counts[connection] >= self._most_each:
+            return False
+        self._counts[connection] += 1
+        one = _Waiting(connection, command, what)
+        sharing = self._fetches.get(what.cold.place) if isinstance(what, Fetching) else None
+        if sharing is not None:
+            sharing.append(one)
+        elif self._running < _THREADS:
+            self._begin(one)
+        else:
+            self._queue.append(one)
+        return True
+
+    def _begin(self, one: _Waiting) -> None:
+        """Give a thread its read, while the file of a fetch is open."""
+        what = one.what
+        if isinstance(what, Searching):
+            self._start(what.search, lambda found: self._found(one, found))
+            return
+        place = what.cold.place
+        try:
+            fetch = what.cold.begin()
+        except Exception as error:
+            self._leave(one)
+            self._failed(one.connection, one.command, error)
+            return
+        self._fetches[place] = [one]
+        self._start(fetch, lambda failure: self._fetched(place, failure))
+
+    def _start(self, work: _Work, ended: Callable[[RemotingCommand | Exception | None], None]) -> None:
+        self._running += 1
+        if len(self._threads) < self._running:
+            # A disk that does not answer does not keep the process: the thread is not waited for.
+            thread = Thread(target=self._keep_reading, name=f"reader-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._work.put((work, ended))
+
+    def _keep_reading(self) -> None:
+        """Do what there is to read, in a thread of its own."""
+        while (given := self._work.get()) is not None:
+            work, ended = given
+            found: RemotingCommand | Exception | None
+            try:
+                found = work()
+            except Exception as error:
+                found = error
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._ended, ended, found)
+
+    def _ended(
+        self, ended: Callable[[RemotingCommand | Exception | None], None], found: RemotingCommand | Exception | None
+    ) -> None:
+        self._running -= 1
+        ended(found)
+        while self._queue and self._running < _THREADS:
+            self._go_on(self._queue.popleft())
+        self._end_turn()
+
+    def _found(self, one: _Waiting, found: RemotingCommand | Exception | None) -> None:
+        self._leave(one)
+        if not one.connection.is_open:
+            return
+        if isinstance(found, Exception):
+            self._failed(one.connection, one.command, found)
+        else:
+            self._reply(one.connection, one.command, found)
+
+    def _fetched(self, place: tuple[str, int, int], failure: RemotingCommand | Exception | None) -> None:
+        for one in self._fetches.pop(place):
+            if isinstance(failure, Exception):
+                self._found(one, failure)
+            else:
+                self._go_on(one)
+
+    def _go_on(self, one: _Waiting) -> None:
+        """Go on with a request whose bytes were fetched, or whose turn has come."""
+        if isinstance(one.what, Searching) and one.connection.is_open:
+            self._begin(one)
+            return
+        self._leave(one)
+        if isinstance(one.what, Fetching) and one.connection.is_open:
+            try:
+                self._reply(one.connection, one.command, one.what.again())
+            except Exception as error:
+                self._failed(one.connection, one.command, error)
+
+    def _leave(self, one: _Waiting) -> None:
+        self._counts[one.connection] -= 1
+        if not self._counts[one.connection]:
+            del self._counts[one.connection]
+
+    def close(self) -> None:
+        """Begin no further read: who waits for a turn is refused. Reads that have begun are answered."""
+        self._is_closed = True
+        while self._queue:
+            one = self._queue.popleft()
+            self._leave(one)
+            self._reply(one.connection, one.command, one.what)
+        for _ in self._threads:
+            self._work.put(None)

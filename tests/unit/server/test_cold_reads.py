@@ -1,0 +1,352 @@
+"""A store that is not in memory: who asks for its bytes waits for the disk, and nobody else does."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqtool
+from rmqtool.errors import ReadFailed
+from rmqtool.files.filesystem import NotInMemory
+from rmqtool.files.posix import PosixReadableFile
+from rmqtool.files.posix_write import PosixWritableFile
+from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.remoting.command import RemotingCommand
+from tests.support.wire_client import WireClient, heartbeat, pull_fields, send_fields
+
+SMALL = {"mappedFileSizeCommitLog": str(1 << 20), "maxIndexNum": "1000", "maxHashSlotNum": "100"}
+LONG = 1.0
+COLD = ("commitlog", "index")
+
+
+class Disk:
+    """A disk that has everything: while it is ``slow`` nothing is in memory, and a read waits until the end."""
+
+    def __init__(self) -> None:
+        self.is_slow = False
+        self.entered, self.over = threading.Event(), threading.Event()
+        self.fetches: list[tuple[str, int, int]] = []
+        # Where the last message is that is not in memory, and the reads of such that the loop of the server waited for.
+        self.last = 0
+        self.waited_for: list[str] = []
+
+    @contextmanager
+    def slow(self) -> Iterator[None]:
+        """Be slow until the end of the block."""
+        self.is_slow = True
+        try:
+            yield
+        finally:
+            self.is_slow = False
+            self.over.set()
+
+    def holds(self, file: PosixReadableFile) -> bool:
+        """Return whether a file must be waited for now."""
+        return self.is_slow and not self.over.is_set() and file.path.startswith(COLD)
+
+    def wait(self) -> None:
+        """Wait as a read does."""
+        self.entered.set()
+        self.over.wait(20)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    found = Disk()
+    at_once, pread = PosixReadableFile.pread_at_once, PosixReadableFile.pread
+
+    def read_at_once(file: PosixReadableFile, length: int, file_offset: int) -> bytes:
+        if not found.holds(file):
+            return at_once(file, length, file_offset)
+        place = (file.path, file_offset, length)
+
+        def begin() -> Callable[[], None]:
+            found.fetches.append(place)
+            return found.wait
+
+        raise NotInMemory(place, begin)
+
+    def read(file: PosixReadableFile, length: int, file_offset: int) -> bytes:
+        if found.holds(file):
+            if threading.current_thread().name.startswith("reader"):
+                found.wait()
+            elif file.path.startswith("commitlog") and file_offset <= found.last:
+                found.waited_for.append(file.path)
+        return pread(file, length, file_offset)
+
+    monkeypatch.setattr(PosixReadableFile, "pread_at_once", read_at_once)
+    monkeypatch.setattr(PosixReadableFile, "pread", read)
+    yield found
+    found.over.set()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    rmqtool.init(tmp_path / "store", conf=SMALL)
+    return tmp_path / "store"
+
+
+def fill(client: WireClient, topic: str = "Cold", count: int = 1) -> list[int]:
+    """Store messages; return their places in the log, when consumers can have them."""
+    properties = "KEYS\x01key\x02TAGS\x01TagA\x02"
+    sent = [client.ask(310, send_fields(topic, properties), b"cold %d" % number) for number in range(count)]
+    client.ask(34, {}, heartbeat("member", "G", {topic: "*"}))
+    assert int(client.ask(30, {"topic": topic, "queueId": 0}).ext["offset"]) == count
+    return [int(one.ext["msgId"][-16:], 16) for one in sent]
+
+
+def answers(client: WireClient, numbers: list[int]) -> list[RemotingCommand]:
+    """Return the answers to some requests, which come in any order."""
+    found: dict[int, RemotingCommand] = {}
+    while not found.keys() >= set(numbers):
+        one = client.receive()
+        found[one.opaque] = one
+    return [found[number] for number in numbers]
+
+
+POP = {"queueId": -1, "maxMsgNums": 32, "invisibleTime": 60_000, "bornTime": 0, "initMode": 0, "pollTime": 0}
+POP |= {"consumerGroup": "G", "topic": "Cold", "expType": "TAG", "exp": "*", "order": False}
+QUEUE = {"topic": "Cold", "queueId": 0}
+# What needs the messages themselves: code, fields but for the place of a message in the log, and what the answer has.
+ASKED: dict[str, tuple[int, dict[str, Any], Callable[[Any], object]]] = {
+    "pull": (11, pull_fields("Cold"), lambda got: b"cold 0" in got.body),
+    "filtered pull": (11, pull_fields("Cold", subscription="TagA"), lambda got: b"cold 0" in got.body),
+    "pop": (200050, POP, lambda got: b"cold 0" in got.body),
+    "pop in order": (200050, POP | {"order": True, "queueId": 0}, lambda got: b"cold 0" in got.body),
+    "peek": (200052, {"consumerGroup": "G", "maxMsgNums": 32, **QUEUE}, lambda got: b"cold 0" in got.body),
+    "view": (33, {"offset": ...}, lambda got: b"cold 0" in got.body),
+    "query": (
+        12,
+        {"topic": "Cold", "key": "key", "maxNum": 9, "beginTimestamp": 0, "endTimestamp": 1 << 62},
+        lambda got: b"cold 0" in got.body,
+    ),
+    "search": (29, {**QUEUE, "timestamp": 1}, lambda got: got.ext["offset"] == "0"),
+    "earliest": (32, QUEUE, lambda got: int(got.ext["timestamp"]) > 1_700_000_000_000),
+    "stats": (202, {"topic": "Cold"}, lambda got: b"lastUpdateTimestamp" in got.body),
+    "stats of a group": (208, {"consumerGroup": "G"}, lambda got: b"offsetTable" in got.body),
+    "times": (303, {"topic": "Cold", "group": "G"}, lambda got: b"minTimeStamp" in got.body),
+    "state": (28, {}, lambda got: b"earliestMessageTimeStamp" in got.body),
+    "send back": (36, {"group": "G", "offset": ..., "delayLevel": 3}, lambda got: got.code == 0),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_only_who_asks_waits_for_a_slow_disk(root: Path, disk: Disk, name: str) -> None:
+    code, fields, has_it = ASKED[name]
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client, WireClient(server.broker) as other:
+        (place,) = fill(client)
+        disk.last = place
+        if name == "stats of a group":
+            assert client.ask(15, {"consumerGroup": "G", **QUEUE, "commitOffset": 1}).code == 0
+        with disk.slow():
+            waiting = client.send(code, {key: place if value is ... else value for key, value in fields.items()})
+            assert disk.entered.wait(10)
+            begun = time.monotonic()
+            assert other.ask(310, send_fields("Warm"), b"warm").code == 0
+            assert json.loads(other.ask(38, {"consumerGroup": "G"}).body)["consumerIdList"] == ["member"]
+            assert time.monotonic() - begun < LONG
+            assert not disk.over.is_set()
+        found = client.answer_to(waiting)
+        assert found.code == 0
+        assert has_it(found)
+        assert disk.waited_for == []
+
+
+def test_a_pull_commits_once_before_it_waits(root: Path, disk: Disk) -> None:
+    """A commit of another client meanwhile stays."""
+    commit = {"consumerGroup": "G", "topic": "Cold", "queueId": 0}
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client, WireClient(server.broker) as other:
+        fill(client)
+        with disk.slow():
+            waiting = client.send(11, pull_fields("Cold") | {"sysFlag": 5, "commitOffset": 0})
+            assert disk.entered.wait(10)
+            assert other.ask(15, commit | {"commitOffset": 1}).code == 0
+        assert b"cold" in client.answer_to(waiting).body
+        assert other.ask(14, commit).ext["offset"] == "1"
+
+
+def test_a_pop_takes_each_message_once_when_its_bytes_have_come(root: Path, disk: Disk) -> None:
+    """Two pops wait for the same bytes, which are fetched once: the first gets the messages, the second none."""
+    with rmqtool.serve(root) as server, WireClient(server.broker) as one, WireClient(server.broker) as two:
+        fill(one, count=3)
+        with disk.slow():
+            first = one.send(200050, POP | {"queueId": 0})
+            assert disk.entered.wait(10)
+            second = two.send(200050, POP | {"queueId": 0})
+            assert two.ask(30, QUEUE).code == 0
+        assert [b"cold %d" % number in one.answer_to(first).body for number in range(1)] == [True]
+        assert two.answer_to(second).code == ResponseCode.POLLING_TIMEOUT
+        assert len(disk.fetches) == 1
+
+
+def test_a_pop_gives_what_is_in_memory_and_keeps_the_cold_rest(
+    root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After many fetches the messages before a cold one are popped; no message is hidden that no client got."""
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
+        places = fill(client, count=3)
+        real = PosixReadableFile.pread_at_once
+        rounds = []
+
+        def last_is_cold(file: PosixReadableFile, length: int, file_offset: int) -> bytes:
+            # Neighbours of the first message are read with what is after them.
+            if file.path.startswith("commitlog") and file_offset + length > places[2] and len(rounds) < 70:
+                raise NotInMemory((file.path, places[2], 1), lambda: lambda: rounds.append(file_offset))
+            return real(file, length, file_offset)
+
+        monkeypatch.setattr(PosixReadableFile, "pread_at_once", last_is_cold)
+        popped = client.ask(200050, POP | {"queueId": 0, "exp": "TagA"})
+        assert [b"cold %d" % number in popped.body for number in range(3)] == [True, False, False]
+        assert len(rounds) == 64
+        rest = client.ask(200050, POP | {"queueId": 0, "exp": "TagA"})
+        assert [b"cold %d" % number in rest.body for number in range(3)] == [False, True, True]
+
+
+def test_a_client_that_leaves_while_it_waits_leaves_nothing(root: Path, disk: Disk) -> None:
+    with rmqtool.serve(root) as server, WireClient(server.broker) as other:
+        fill(other)
+        with disk.slow():
+            with WireClient(server.broker) as client:
+                client.send(200050, POP)
+                assert disk.entered.wait(10)
+            assert other.ask(30, QUEUE).ext["offset"] == "1"
+        assert b"cold 0" in other.ask(200050, POP).body
+
+
+def test_requests_for_one_place_share_a_fetch(root: Path, disk: Disk) -> None:
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
+        fill(client)
+        with disk.slow():
+            waiting = [client.send(11, pull_fields("Cold")) for _ in range(10)]
+            assert disk.entered.wait(10)
+            assert client.ask(30, QUEUE).code == 0
+        assert all(b"cold" in one.body for one in answers(client, waiting))
+        assert len(disk.fetches) == 1
+
+
+def test_who_waits_for_a_turn_holds_no_descriptor(root: Path, disk: Disk) -> None:
+    """A few reads are done at once. All others have begun nothing, and each gets its answer in the end."""
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
+        places = fill(client, count=40)
+        with disk.slow():
+            before = len(os.listdir("/proc/self/fd"))
+            waiting = [client.send(33, {"offset": place}) for place in places]
+            assert disk.entered.wait(10)
+            assert client.ask(30, QUEUE).code == 0
+            assert len(disk.fetches) == 4
+            assert len(os.listdir("/proc/self/fd")) - before < 10
+        found = answers(client, waiting)
+        assert [b"cold %d" % number in one.body for number, one in enumerate(found)] == [True] * 40
+
+
+@pytest.mark.parametrize("limits", [{"cold": 2}, {"cold_each": 1}], ids=["in all", "of one connection"])
+def test_more_than_may_wait_are_refused_at_once(root: Path, disk: Disk, limits: dict[str, int]) -> None:
+    with rmqtool.serve(root, limits=limits) as server, WireClient(server.broker) as client:
+        fill(client)
+        with WireClient(server.broker) as one, WireClient(server.broker) as two:
+            with disk.slow():
+                waiting = [(who, who.send(11, pull_fields("Cold"))) for who in (one, two)]
+                # When the next request of a connection is answered, the pull before it waits.
+                assert [who.ask(30, QUEUE).code for who in (one, two)] == [0, 0]
+                refused = one.ask(11, pull_fields("Cold"))
+                assert refused.code == ResponseCode.SYSTEM_BUSY
+                assert refused.remark == "[OVERLOAD]system busy, start flow control for a while"
+            assert all(b"cold" in who.answer_to(number).body for who, number in waiting)
+            assert b"cold" in one.ask(11, pull_fields("Cold")).body
+
+
+def test_a_disk_that_fails_a_fetch_says_why_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def failing(file: PosixReadableFile, length: int, file_offset: int) -> bytes:
+        if file.path.startswith("commitlog"):
+            raise NotInMemory((file.path, file_offset, length), lambda: fail)
+        return file.pread(length, file_offset)
+
+    def fail() -> None:
+        asked.append(1)
+        raise ReadFailed("cannot read: Input/output error", file="log")
+
+    def without_descriptors(file: PosixReadableFile, length: int, file_offset: int) -> bytes:
+        raise NotInMemory((file.path, file_offset, length), none_left)
+
+    def none_left() -> Callable[[], None]:
+        raise ReadFailed("cannot read: Too many open files", file="log")
+
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
+        fill(client)
+        monkeypatch.setattr(PosixReadableFile, "pread_at_once", failing)
+        for code, fields in ((11, pull_fields("Cold")), (200050, POP)):
+            refused = client.ask(code, fields)
+            assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "cannot read: Input/output error")
+        assert len(asked) == 2
+        monkeypatch.setattr(PosixReadableFile, "pread_at_once", without_descriptors)
+        refused = client.ask(11, pull_fields("Cold"))
+        assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "cannot read: Too many open files")
+        assert client.ask(30, QUEUE).code == 0
+
+
+def test_memory_that_keeps_nothing_ends_in_an_answer(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = []
+
+    def cold(file: PosixReadableFile, length: int, file_offset: int) -> bytes:
+        raise NotInMemory((file.path, file_offset, length), lambda: lambda: fetched.append(1))
+
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
+        fill(client)
+        monkeypatch.setattr(PosixReadableFile, "pread_at_once", cold)
+        refused = client.ask(11, pull_fields("Cold"))
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert refused.remark == "what is read from the disk does not stay in memory"
+        assert len(fetched) == 1024
+
+
+def test_a_disk_that_does_not_answer_does_not_keep_the_server(root: Path, disk: Disk) -> None:
+    """The threads that wait for it are left behind; who waits for a turn is answered."""
+    with ExitStack() as stack, ExitStack() as clients:
+        server = stack.enter_context(rmqtool.serve(root))
+        client = clients.enter_context(WireClient(server.broker))
+        places = fill(client, count=6)
+        with disk.slow():
+            waiting = [client.send(33, {"offset": place}) for place in places]
+            assert disk.entered.wait(10)
+            assert client.ask(30, QUEUE).code == 0
+            begun = time.monotonic()
+            stack.close()
+            assert time.monotonic() - begun < 5
+            assert not disk.over.is_set()
+            assert [one.code for one in answers(client, waiting[4:])] == [ResponseCode.SYSTEM_BUSY] * 2
+
+
+def test_a_query_forces_nothing_to_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the slots of the index are in memory, as after many keys at once."""
+    forced = []
+
+    def force(file: PosixWritableFile) -> None:
+        # The thread that forces everything now and then is another one.
+        if not threading.current_thread().name.startswith("disk"):
+            forced.append(file.path)
+
+    monkeypatch.setattr(PosixWritableFile, "fdatasync", force)
+    with (
+        rmqtool.serve(rmqtool.Store(root, conf={"maxIndexNum": "10000"})) as server,
+        WireClient(server.broker) as client,
+    ):
+        keys = "".join(f"key{number} " for number in range(400))
+        assert client.ask(310, send_fields("Keys", f"KEYS\x01{keys}\x02"), b"many").code == 0
+        assert client.ask(30, QUEUE | {"topic": "Keys"}).ext["offset"] == "1"
+        forced.clear()
+        for _ in range(300):
+            client.send(310, send_fields("Keys", "KEYS\x01key\x02"), b"one of many")
+        fields = {"topic": "Keys", "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
+        assert client.ask(12, fields | {"key": "key"}).body.count(b"one of many") == 64
+        assert client.ask(12, fields | {"key": "key7"}).body.count(b"many") == 1
+        assert [path for path in forced if path.startswith("index")] == []
