@@ -89,6 +89,10 @@ class NotFound(RmqtoolError):
     code = "not-found"
 
 
+class UnknownTopic(NotFound):
+    """A topic of this name does not exist."""
+
+
 class UsageError(RmqtoolError):
     """The words of the command line contradict each other or do not parse."""
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from rmqtool.api.cluster import CONNECTING, Connecting, Opening
-from rmqtool.api.other_names import explained, explained_call, given, no_attribute
+from rmqtool.api.other_names import explained, explained_call, no_attribute
 from rmqtool.api.outgoing import Called, Check, Reply, answer_checks, answer_request, ask, message_of, state_of
 from rmqtool.api.wanted import WHERE, Where, Which, require_known, wanted_of
 from rmqtool.errors import UsageError
@@ -147,7 +147,7 @@ class AsyncCluster(Opening):
                     if left == 0:
                         return
                     left = None if left is None else left - 1
-                    yield given(row.fields)
+                    yield cast("Message", row.fields)
 
     # Messages.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 
-from rmqtool.api.other_names import explained, explained_call, given, new_sending, no_attribute
+from rmqtool.api.other_names import explained, explained_call, new_sending, no_attribute
 from rmqtool.api.outgoing import Called, Check, Reply, answer_checks, answer_request, ask, message_of, state_of
 from rmqtool.api.wanted import Where, Which, require_known
 from rmqtool.errors import UsageError
@@ -220,8 +220,7 @@ class Cluster(Opening):
         """Yield messages as ``cat --jsonl`` prints them: all that are there now."""
         from rmqtool.api.cat import scan
 
-        # A generator, so that it can be closed.
-        return (given(one) for one in cast("Iterator[dict[str, Any]]", scan(self, order=order, limit=limit, **which)))
+        return cast("Iterator[Message]", scan(self, order=order, limit=limit, **which))
 
     def batches(self, *, columns: Sequence[str] | None = None, **which: Unpack[Which]) -> pyarrow.RecordBatchReader:
         """Return messages as a stream of Arrow batches, with the columns of ``export``."""

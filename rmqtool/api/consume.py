@@ -15,7 +15,7 @@ from rmqtool.api.shared import place_of
 from rmqtool.api.store import Place, is_remote, store_of
 from rmqtool.api.store_group import Opened, change_words, open_group_of, parse_start, selection_of
 from rmqtool.api.wanted import Json, Working, effort_of, require_known, wanted_of
-from rmqtool.errors import Exit, Interrupted, NotFound, UsageError, worst
+from rmqtool.errors import Exit, Interrupted, UnknownTopic, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.api.remote_group import Joined
@@ -171,7 +171,7 @@ def _showing_letters(
     with ExitStack() as stack:
         try:
             opened = stack.enter_context(_opened(store, asked, how, follows=False))
-        except NotFound:
+        except UnknownTopic:
             raise no_letters(group) from None
         found = Consuming(iter(()))
         run = _Run(found, opened, Extent(how.get("limit"), False, stop), stop, how, work, letters_of=group)

@@ -169,8 +169,6 @@ class AsyncConsumer:
         """Return the next messages; those of the call before are consumed now. Nothing after ``timeout`` seconds."""
         import asyncio
 
-        from rmqtool.formats.message_json import message_json
-
         if not isinstance(max_messages, int):
             raise UsageError(f"poll takes the number of messages first, not {max_messages}", hint=_POLL)
         await self.start()
@@ -184,7 +182,7 @@ class AsyncConsumer:
             await self._wait(_LOOK if left is None else min(_LOOK, left))
         found = GivenMessages()
         for delivered in taken:
-            message = given(message_json(delivered.message).fields)
+            message = given(delivered.message)
             self._out[id(message)] = delivered, message
             found.append(message)
         return found
@@ -257,9 +255,7 @@ class AsyncConsumer:
                 self.is_running = False
 
     async def _handle(self, call: Callable[[Message], Awaitable[object]], delivered: Delivered) -> None:
-        from rmqtool.formats.message_json import message_json
-
-        message = given(message_json(delivered.message).fields)
+        message = given(delivered.message)
         try:
             is_ok = await call(message) is not False
         except Exception:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from rmqtool.api.wanted import meant
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from rmqtool.api.shapes import Message
+    from rmqtool.client.face import LoopFuture
     from rmqtool.client.producer import SendResult
+    from rmqtool.formats.commit_log import Message as Record
 
 Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -25,6 +25,8 @@ _START: Final = 'its start is a setting of consumer(...): start="first", "last" 
 _JOINS: Final = "name the topics when you make it: consumer(topics, group=...)"
 _OPENS: Final = "use it in a with statement; iterating or poll joins the group, too"
 
+# The flag of the code of a coroutine function: inspect.CO_COROUTINE, whose module takes long to import.
+_COROUTINE: Final = 0x80
 # By the kind of object: the name that is asked for, and what to say instead.
 _OTHERS: Final[Mapping[str, Mapping[str, str]]] = {
     "rmqtool": {
@@ -147,9 +149,11 @@ class GivenMessage(dict[str, Any]):
         raise no_attribute("message", name)
 
 
-def given(fields: dict[str, Any]) -> Message:
+def given(record: Record) -> Message:
     """Return a message for a program."""
-    return cast("Message", GivenMessage(fields))
+    from rmqtool.formats.message_json import message_json
+
+    return cast("Message", message_json(record, kind=GivenMessage).fields)
 
 
 class GivenMessages(list["Message"]):
@@ -160,16 +164,16 @@ class GivenMessages(list["Message"]):
         raise no_attribute("list of messages", name)
 
 
-def new_sending() -> Future[SendResult]:
+def new_sending() -> LoopFuture[SendResult]:
     """Return the future of a send: it knows the names of other clients' futures."""
     return _sending_class()()
 
 
 @cache
-def _sending_class() -> type[Future[SendResult]]:
-    from concurrent.futures import Future
+def _sending_class() -> type[LoopFuture[SendResult]]:
+    from rmqtool.client.face import LoopFuture
 
-    class Sending(Future["SendResult"]):
+    class Sending(LoopFuture["SendResult"]):
         """The future of a send."""
 
         def __getattr__(self, name: str) -> object:
@@ -188,7 +192,10 @@ def explained(kind: type[Kind]) -> type[Kind]:
 
 
 def explained_call(function: Function) -> Function:
-    """Return a function that says how it is called where a call has other arguments."""
+    """Return a function that says how it is called where a call has other arguments.
+
+    That of a coroutine function is one, too: frameworks ask for it before they call a function.
+    """
 
     @wraps(function)
     def call(*words: Any, **named: Any) -> Any:
@@ -198,7 +205,12 @@ def explained_call(function: Function) -> Function:
             _refuse_call(function, words, named)
             raise
 
-    return cast("Function", call)
+    @wraps(function)
+    async def call_later(*words: Any, **named: Any) -> Any:
+        return await call(*words, **named)
+
+    is_later = isinstance(function, FunctionType) and function.__code__.co_flags & _COROUTINE
+    return cast("Function", call_later if is_later else call)
 
 
 def _refuse_call(function: Callable[..., Any], words: tuple[Any, ...], named: dict[str, Any]) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Seconds between two looks at a store that is followed, and how many messages one pop takes.
 _PAUSE, _AT_ONCE = 0.2, 32
+# The most empty looks in a row while messages are left: other clients may have those.
+_MOST_IDLE = 10
 _STDERR = 2
 _INVISIBLE = "60s"
 
@@ -36,8 +38,11 @@ class Popping(Protocol):
     def iter_once(self, most: int) -> Iterator[tuple[str, list[Popped]]]:
         """Yield up to ``most`` messages that are there now, by topic."""
 
-    def settle(self, topic: str, one: Popped, *, is_ok: bool) -> None:
-        """Take the result of a message."""
+    def left(self) -> int:
+        """Return how many messages the last look left, wanted or not."""
+
+    def settle(self, topic: str, one: Popped, *, is_ok: bool) -> str | None:
+        """Take the result of a message; return why it could not be taken, in words."""
 
     def save(self) -> None:
         """Make it durable."""
@@ -140,16 +145,29 @@ class _InFiles:
                 most -= len(popped)
                 yield topic, popped
 
-    def settle(self, topic: str, one: Popped, *, is_ok: bool) -> None:
+    def left(self) -> int:
+        """Return how many messages are after the group's offsets."""
+        services, bounds = self.services, self.services.store.reader.bounds
+        return sum(
+            max(bounds(topic, number).max_offset - max(services.offsets.query_offset(self.group, topic, number), 0), 0)
+            for topic, numbers in self.queues.items()
+            for number in numbers
+        )
+
+    def settle(self, topic: str, one: Popped, *, is_ok: bool) -> str | None:
         """Ack a consumed message. One that failed too often becomes a dead letter and is acked; others come back."""
+        from rmqtool.broker.services.pop import Fate, fate_of
+
         services = self.services
-        if not is_ok:
-            if one.record.reconsume_times < services.retry.most_retries(self.group):
-                return
+        fate = fate_of(one.record, services.retry.most_retries(self.group), is_ok=is_ok)
+        if fate is Fate.AGAIN:
+            return None
+        if fate is Fate.DEAD:
             ticket = services.retry.send_back(self.group, one.record, -1)
             if ticket is None or not ticket.is_ok:
-                return
+                return None
         services.pops.ack(self.group, topic, one.receipt)
+        return None
 
     def save(self) -> None:
         """Write the offsets."""
@@ -178,9 +196,11 @@ class _Run:
             else:
                 yield from self._execute(popped, ended)
             for one, is_ok in zip(popped, ended, strict=True):
-                consumed += is_ok
-                failed += not is_ok
-                self.pops.settle(topic, one, is_ok=is_ok)
+                refusal = self.pops.settle(topic, one, is_ok=is_ok)
+                if refusal is not None:
+                    yield f"{_place_of(one)}: {refusal}; the message will be delivered again"
+                consumed += is_ok and refusal is None
+                failed += not is_ok or refusal is not None
         self.pops.save()
         if self.how.get("exec") is not None:
             yield f"{consumed} messages consumed" + (f", {failed} failed" if failed else "")
@@ -193,15 +213,24 @@ class _Run:
     def _iter_popped(self) -> Iterator[tuple[str, list[Popped]]]:
         """Yield the popped messages topic by topic until there are no more."""
         left, follows = self.how.get("limit"), self.how.get("follow", False)
+        least, idle = None, 0
         while not self.stop.is_asked and left != 0:
             found = False
             for topic, popped in self.pops.iter_once(_AT_ONCE if left is None else min(left, _AT_ONCE)):
                 found = True
                 left = None if left is None else left - len(popped)
                 yield topic, popped
-            if not found and not follows:
-                return
-            if not found:
+            if found:
+                least, idle = None, 0
+                continue
+            if not follows:
+                # A look is empty after many messages that its filter does not match, and while another client pops.
+                unseen = self.pops.left()
+                is_nearer = least is None or unseen < least
+                least, idle = unseen, 0 if is_nearer else idle + 1
+                if not unseen or idle == _MOST_IDLE:
+                    return
+            if follows or idle:
                 time.sleep(_PAUSE)
 
     def _execute(self, popped: list[Popped], ended: list[bool]) -> Iterator[Event]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rmqtool.errors import NotFound
+from rmqtool.errors import NotFound, RemoteError
 
 if TYPE_CHECKING:
     from rmqtool.api.cluster import Cluster
@@ -23,6 +23,7 @@ def pops_of(membership: Membership, invisible: int) -> tuple[list[str], Wanted]:
     """Return the topics that a group pops, and how: messages are hidden for ``invisible`` ms."""
     from rmqtool.broker.consumer.subscription import ConsumeFromWhere
     from rmqtool.client.popped_messages import Wanted
+    from rmqtool.filters.tags import parse_tags
     from rmqtool.formats.topics import retry_topic
 
     group = membership.how.group
@@ -30,7 +31,8 @@ def pops_of(membership: Membership, invisible: int) -> tuple[list[str], Wanted]:
     expressions = {topic: found for topic, found in membership.expressions.items() if topic != retry_topic(group)}
     expression = next(iter(expressions.values()), ("TAG", "*"))
     at_end = membership.start.where is not ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-    return sorted(expressions), Wanted(group, expression, invisible, at_end)
+    tags = parse_tags(expression[1] if expression[0] == "TAG" else None)
+    return sorted(expressions), Wanted(group, expression, tags, invisible, at_end)
 
 
 class RemotePops:
@@ -53,12 +55,22 @@ class RemotePops:
                 if most <= 0:
                     return
 
-    def settle(self, topic: str, one: Popped, *, is_ok: bool) -> None:
-        """Ack a consumed message. One that failed too often becomes a dead letter; others come back."""
-        if is_ok:
-            self._cluster.run(self._pops.ack(topic, one))
-        elif one.record.reconsume_times >= self._retries:
-            self._cluster.run(self._pops.give_up(topic, one))
+    def left(self) -> int:
+        """Return how many messages the brokers said were left."""
+        return sum(self._pops.left.values())
+
+    def settle(self, topic: str, one: Popped, *, is_ok: bool) -> str | None:
+        """Ack a consumed message. One that failed too often becomes a dead letter; others come back.
+
+        Returns why a broker did not take that.
+        """
+        from rmqtool.broker.services.pop import fate_of
+
+        try:
+            self._cluster.run(self._pops.settle(topic, one, fate_of(one.record, self._retries, is_ok=is_ok)))
+        except (NotFound, RemoteError) as error:
+            return error.message
+        return None
 
     def save(self) -> None:
         """Leave it to the brokers."""

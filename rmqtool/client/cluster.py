@@ -9,13 +9,14 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, TypeVar
 
 from rmqtool.client.address import ClusterAddress, split_address
 from rmqtool.client.connection import AnswerLost, Connection, Manners, NotSent, RequestRefused, WrongAnswer, connect
 from rmqtool.client.topic_routes import MASTER, Routes
 from rmqtool.errors import RemoteError
+from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.answers import UNSUPPORTED, answer
 from rmqtool.remoting.bodies.routes import ClusterInfo
@@ -208,6 +209,17 @@ class Cluster:
         if not found:
             raise RemoteError("the name server knows no broker", hint="a broker registers itself after its start")
         return found
+
+
+def read_records(body: bytes, what: str) -> Iterator[Message]:
+    """Yield the messages of the answer to a request, ``what`` in words. Raises WrongAnswer for other bytes."""
+    place = 0
+    while place < len(body):
+        record = decode_record(body, place)
+        if not isinstance(record, Message):
+            raise WrongAnswer(f"a broker answered {what} with bytes that are not records")
+        place += record.total_size
+        yield record
 
 
 def read_body(kind: type[AnyBody], command: RemotingCommand) -> AnyBody:

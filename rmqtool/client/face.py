@@ -14,7 +14,32 @@ from typing import Any, TypeVar
 from rmqtool.errors import RemoteError, UsageError
 
 Result = TypeVar("Result")
-AnyFuture = TypeVar("AnyFuture", bound=Future[Any])
+AnyFuture = TypeVar("AnyFuture", bound="LoopFuture[Any]")
+
+
+class LoopFuture(Future[Result]):
+    """The future of work on a loop. Only other threads wait for it: on the loop's own it would never be done."""
+
+    thread: threading.Thread | None = None
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Wait for the result and return it."""
+        self._require_other_thread()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end and return the error, None without one."""
+        self._require_other_thread()
+        return super().exception(timeout)
+
+    def _require_other_thread(self) -> None:
+        if not self.done():
+            _require_other_thread(self.thread)
+
+
+def _require_other_thread(thread: threading.Thread | None) -> None:
+    if threading.current_thread() is thread:
+        raise UsageError("this client is called from its own thread", hint="use rmqtool.connect_async and await")
 
 
 class Face:
@@ -49,9 +74,11 @@ class Face:
         if not self._thread.is_alive():
             work.close()
             raise RemoteError("this client is closed", hint="open another one: rmqtool.connect(...)")
-        if threading.current_thread() is self._thread:
+        try:
+            _require_other_thread(self._thread)
+        except UsageError:
             work.close()
-            raise UsageError("this client is called from its own thread", hint="use rmqtool.connect_async and await")
+            raise
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def begin_for(self, future: AnyFuture, work: Coroutine[Any, Any, Any]) -> AnyFuture:
@@ -65,6 +92,7 @@ class Face:
         if not self._thread.is_alive():
             work.close()
             raise RemoteError("this client is closed", hint="open another one: rmqtool.connect(...)")
+        future.thread = self._thread
         self._loop.call_soon_threadsafe(start)
         return future
 
@@ -96,12 +124,15 @@ class Face:
 
 def _pass_on(task: asyncio.Task[Any], future: Future[Any]) -> None:
     """Give a future the result of a task, or its error, unless one of the two was cancelled."""
+    error = None if task.cancelled() else task.exception()
     if task.cancelled():
         future.cancel()
-    elif (error := task.exception()) is not None:
-        if future.set_running_or_notify_cancel():
-            future.set_exception(error)
-    elif future.set_running_or_notify_cancel():
+    # Without this call those who wait for several futures never learn that one was cancelled.
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
         future.set_result(task.result())
 
 

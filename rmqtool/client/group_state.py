@@ -14,7 +14,8 @@ from rmqtool.broker.consumer.subscription import ConsumeFromWhere
 from rmqtool.broker.consumer.windows import Delivered
 from rmqtool.broker.offsets import NOT_FOUND
 from rmqtool.client.cluster import Cluster, read_body
-from rmqtool.client.puller import ask_queue, find_bounds, find_offset
+from rmqtool.client.connection import RequestRefused
+from rmqtool.client.puller import PATIENCE, ask_queue, find_bounds, find_offset
 from rmqtool.errors import RmqtoolError
 from rmqtool.formats.ids import encode_offset_msg_id
 from rmqtool.formats.message_queue import MessageQueue, order_queues
@@ -187,6 +188,33 @@ class RemoteLocks:
             if address is not None:
                 found.setdefault(address, []).append(queue)
         return found
+
+
+class Troubles:
+    """The errors of a member since it last heard from a broker, by a clock in seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._errors: list[RmqtoolError] = []
+        self._since: float | None = None
+
+    def note(self, error: RmqtoolError) -> None:
+        """Take note of an error."""
+        self._errors.append(error)
+
+    def clear(self) -> None:
+        """Forget the errors: a broker has answered."""
+        self._errors.clear()
+
+    def raise_old(self) -> None:
+        """Raise what a broker refuses for good, and what has failed for too long."""
+        if not self._errors:
+            self._since = None
+            return
+        refused = [one for one in self._errors if isinstance(one, RequestRefused) and not one.passes]
+        self._since = self._now() if self._since is None else self._since
+        if refused or self._now() - self._since > PATIENCE:
+            raise (refused or self._errors)[-1]
 
 
 async def send_back(cluster: Cluster, group: str, delivered: Delivered, *, is_last: bool) -> None:

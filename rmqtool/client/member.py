@@ -27,15 +27,14 @@ from rmqtool.broker.consumer.progress import LocalOffsets, Start
 from rmqtool.broker.consumer.rebalance import UNBALANCED_PERIOD, WAIT_PERIOD, Average, Change, Strategy
 from rmqtool.broker.consumer.subscription import Subscription
 from rmqtool.broker.consumer.windows import Consumption, Delivered, Reading, Windows
-from rmqtool.client.cluster import Cluster, read_body
-from rmqtool.client.connection import Connection, RequestRefused
-from rmqtool.client.group_state import GroupOffsets, OwnOffsets, RemoteLocks, send_back
+from rmqtool.client.cluster import Cluster, read_body, read_records
+from rmqtool.client.connection import Connection
+from rmqtool.client.group_state import GroupOffsets, OwnOffsets, RemoteLocks, Troubles, send_back
 from rmqtool.client.heartbeats import Heartbeats
 from rmqtool.client.puller import (
     FOUND,
     HAS_SUBSCRIPTION,
     NOT_FOUND,
-    PATIENCE,
     PULL,
     WAITS,
     Pulled,
@@ -45,7 +44,7 @@ from rmqtool.client.puller import GROUP as LOOKS
 from rmqtool.client.topic_routes import MASTER, Route
 from rmqtool.engine.clock import SystemClock
 from rmqtool.errors import NotFound, RemoteError, RmqtoolError
-from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.remoting.bodies.clients import ConsumeFromWhere as WireStart
 from rmqtool.remoting.bodies.clients import (
@@ -94,9 +93,9 @@ class Member:
         self.membership = membership
         self.client_id = cluster.client_id
         self.news = asyncio.Event()
-        # Queues that came and went, until the caller clears the list; and what went wrong since.
+        # Queues that came and went, until the caller clears the list.
         self.changes: list[Change] = []
-        self.troubles: list[RmqtoolError] = []
+        self._troubles = Troubles(asyncio.get_running_loop().time)
         self._cluster = cluster
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
@@ -123,7 +122,6 @@ class Member:
         self._due = asyncio.Event()
         self._sharing = asyncio.Lock()
         self._is_shared_out = False
-        self._failing_since: float | None = None
         cluster.handlers[_CHANGED] = self._take_change
         cluster.handlers[_RESET] = self._take_reset
 
@@ -314,7 +312,7 @@ class Member:
                 await asyncio.sleep(ERROR_PAUSE / 1000)
                 continue
             broker_id = found.broker_id
-            self.troubles.clear()
+            self._troubles.clear()
             self._take(reading, found)
             if found.code != FOUND and not self.membership.waits:
                 await asyncio.sleep(_PAUSE)
@@ -411,27 +409,15 @@ class Member:
 
     def raise_trouble(self) -> None:
         """Raise what a broker refuses for good, and what has failed for too long."""
-        now, troubles = self._loop.time(), self.troubles
-        if not troubles:
-            self._failing_since = None
-            return
-        refused = [one for one in troubles if isinstance(one, RequestRefused) and not one.passes]
-        self._failing_since = now if self._failing_since is None else self._failing_since
-        if refused or now - self._failing_since > PATIENCE:
-            raise (refused or troubles)[-1]
+        self._troubles.raise_old()
 
     def _note(self, error: RmqtoolError) -> None:
-        self.troubles.append(error)
+        self._troubles.note(error)
         self.news.set()
 
 
 def _messages_of(body: bytes, wanted: Subscription) -> Iterable[CachedMessage[Message]]:
     """Yield the messages of a pull that the group wants: a broker compares hashes of tags only."""
-    place = 0
-    while place < len(body):
-        record = decode_record(body, place)
-        if not isinstance(record, Message):
-            raise RemoteError("a broker answered a pull with bytes that are not records", hint="rmqtool check STORE")
-        place += record.total_size
+    for record in read_records(body, "a pull"):
         if wanted.wants(record):
             yield CachedMessage(record.queue_offset, record.body_length, record, record.reconsume_times)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rmqtool.client.admin import find_topics, for_each
-from rmqtool.client.cluster import Cluster
+from rmqtool.client.cluster import Cluster, read_records
 from rmqtool.client.puller import find_bounds, find_offset, pull_one
 from rmqtool.errors import NotFound
 from rmqtool.filters.wanted import Wanted
-from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.ids import encode_offset_msg_id
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.message_queue import MessageQueue
@@ -76,16 +76,6 @@ def _narrowed(messages: Iterable[Message], wanted: Wanted) -> list[Message]:
     return kept if wanted.limit is None else kept[max(len(kept) - wanted.limit, 0) :]
 
 
-def _records(body: bytes) -> Iterable[Message]:
-    at = 0
-    while at < len(body):
-        record = decode_record(body, at)
-        if not isinstance(record, Message):
-            return
-        yield record
-        at += record.total_size
-
-
 def offset_msg_id(message: Message) -> str:
     """Return the offset message id of a stored message."""
     return encode_offset_msg_id(message.store_host_ip, message.store_host_port, message.physical_offset)
@@ -100,7 +90,7 @@ async def view_message(
     """
     request = ViewMessage(offset=physical_offset, topic=topic)
     answer = await cluster.ask(address, request, accept=_VIEW_CODES, timeout=_TIMEOUT)
-    return next(iter(_records(answer.body)), None)
+    return next(read_records(answer.body, "a view"), None)
 
 
 async def _by_offset(cluster: Cluster, question: Question, _: Wanted) -> Found:
@@ -143,7 +133,9 @@ async def _by_index(cluster: Cluster, question: Question, wanted: Wanted, *, is_
         )
         more = {UNIQUE_KEY_QUERY: "true" if is_unique else "false"}
         answer = await cluster.ask(masters[broker], request, accept=_QUERY_CODES, timeout=_TIMEOUT, more=more)
-        return [one for one in _records(answer.body) if _has_key(one, question.text, is_unique=is_unique)]
+        return [
+            one for one in read_records(answer.body, "a query") if _has_key(one, question.text, is_unique=is_unique)
+        ]
 
     messages = [message for part in await for_each(places, ask) for message in part]
     messages.sort(key=lambda message: (message.store_timestamp, message.physical_offset))

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from rmqtool.broker.consumer.process_queue import ERROR_PAUSE, CachedMessage
 from rmqtool.broker.consumer.windows import Delivered
-from rmqtool.broker.services.pop import MOST_AT_ONCE, Popped, real_topic
-from rmqtool.client.cluster import Cluster
-from rmqtool.client.connection import RequestRefused, WrongAnswer
-from rmqtool.client.group_state import send_back
-from rmqtool.client.puller import PATIENCE, no_such_queue
+from rmqtool.broker.services.pop import MOST_AT_ONCE, Fate, Popped, fate_of, real_topic
+from rmqtool.client.cluster import Cluster, read_records
+from rmqtool.client.connection import WrongAnswer
+from rmqtool.client.group_state import Troubles, send_back
+from rmqtool.client.puller import no_such_queue
 from rmqtool.engine.clock import SystemClock
 from rmqtool.errors import NotFound, RemoteError, RmqtoolError
-from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.filters.tags import ALL, TagExpression, parse_tags
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.ids import PopReceipt, decode_pop_receipt, encode_pop_receipt
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.property_names import POP_CK
@@ -42,9 +43,9 @@ _TOO_LATE: Final = "timeout too much"
 _ANY_QUEUE: Final = -1
 # Where a new group begins. upstream: ConsumeInitMode
 _AT_START, _AT_END = 0, 1
-# In seconds: how long a broker may hold a pop, and added to it for the answer; after how many seconds a message that
-# failed comes again, by how often it was delivered. upstream: popDelayLevel
-_HELD, _MARGIN, _LOOK = 15.0, 15.0, 20.0
+# In seconds: how long a broker may hold a pop, if there is room for all and else; added to it for the answer; between
+# two looks for brokers; until a message that failed comes again, by how often it was delivered. upstream: popDelayLevel
+_HELD, _SHORTLY, _MARGIN, _LOOK = 15.0, 1.0, 15.0, 20.0
 _DELAYS: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 # In ms: after this time other clients get a message that was not handed out here.
 _AT_ONCE: Final = 100
@@ -55,6 +56,8 @@ class Wanted(NamedTuple):
 
     group: str
     expression: tuple[str, str] = ("TAG", "*")
+    # The tags of the expression: brokers compare their hashes only. With SQL92 everything.
+    tags: TagExpression = parse_tags(ALL)
     invisible: int = 60_000
     at_end: bool = False
     queue_id: int = _ANY_QUEUE
@@ -66,6 +69,8 @@ class Pops:
     def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
         self._cluster, self._wanted = cluster, wanted
         self._clock = SystemClock()
+        # How many messages the last pop of each topic and broker left, as the broker said.
+        self.left: dict[tuple[str, str], int] = {}
 
     async def brokers(self, topic: str) -> list[str]:
         """Return the brokers of a topic. Raises NotFound."""
@@ -90,14 +95,47 @@ class Pops:
         )
         address = await self._address(topic, broker)
         got = await self._cluster.ask(address, request, accept=_NONE_NOW | {_SUCCESS}, timeout=held + _MARGIN)
+        self.left[topic, broker] = _left_of(got)
         if got.code == _SUCCESS:
-            return _popped_of(got, broker)
+            return await self._wanted_of(topic, _popped_of(got, broker))
         if _TOO_LATE in (got.remark or ""):
             raise RemoteError(
                 f"broker {broker} takes no pop: the clock of this machine is late by half a second or more",
                 hint="set the clocks of both machines; without --pop their difference does not matter",
             )
         return []
+
+    async def _wanted_of(self, topic: str, popped: list[Popped]) -> list[Popped]:
+        """Return the messages whose tags are wanted; the others are acked: no member of the group wants them.
+
+        upstream: DefaultMQPushConsumerImpl.processPopResult
+        """
+        matches = self._wanted.tags.matches
+        others = [one for one in popped if not matches(one.record.tags)]
+        # A message without its ack comes again, and is dropped again.
+        await asyncio.gather(*(self._try(self.ack(topic, one)) for one in others))
+        return [one for one in popped if matches(one.record.tags)]
+
+    @staticmethod
+    async def _try(work: Awaitable[None]) -> None:
+        with suppress(RemoteError, NotFound):
+            await work
+
+    async def postpone_all(self, held: Iterable[tuple[str, Popped]], invisible: int) -> None:
+        """Deliver messages again after ``invisible`` ms, as far as brokers take that; else they come later."""
+        await asyncio.gather(*(self._try(self.postpone(topic, one, invisible)) for topic, one in held))
+
+    async def settle(self, topic: str, popped: Popped, fate: Fate, again: int | None = None) -> None:
+        """Ack a message, or have it delivered again after ``again`` ms, else when it is visible again.
+
+        Raises RemoteError.
+        """
+        if fate is Fate.CONSUMED:
+            await self.ack(topic, popped)
+        elif fate is Fate.DEAD:
+            await self.give_up(topic, popped)
+        elif again is not None:
+            await self.postpone(topic, popped, again)
 
     async def _address(self, topic: str, broker: str) -> str:
         address = (await self._cluster.routes.find(topic)).write_address(broker)
@@ -134,38 +172,40 @@ class Pops:
         await self.ack(topic, popped)
 
 
+def _left_of(answer: RemotingCommand) -> int:
+    """Return how many messages are left, as an answer says; 0 where it does not."""
+    left = answer.ext.get("restNum", "")
+    return int(left) if left.isascii() and left.isdecimal() else 0
+
+
 def _popped_of(answer: RemotingCommand, broker: str) -> list[Popped]:
-    """Return the messages of an answer, each with its receipt. Raises RemoteError."""
-    header = PopMessageAnswer.decode_answer(answer.ext)
-    starts = _by_queue(header.start_offset_info)
+    """Return the messages of an answer, each with its receipt. Raises WrongAnswer."""
+    try:
+        header = PopMessageAnswer.decode_answer(answer.ext)
+        starts = _by_queue(header.start_offset_info)
+    except ValueError as error:
+        raise WrongAnswer(f"broker {broker} answered a pop with fields that cannot be read: {error}") from None
     if None in (header.pop_time, header.invisible_time, header.revive_qid):
         raise WrongAnswer(f"broker {broker} answered a pop without its times")
     found = []
-    for record in _records(answer.body, broker):
+    for record in read_records(answer.body, "a pop"):
         receipt = decode_pop_receipt(record.properties.get(POP_CK, ""))
         if receipt is None or receipt.queue_offset is None:
             flag = _retry_flag(record.topic)
-            start = starts.get((flag, record.queue_id), str(record.queue_offset))
+            start = starts.get((flag, record.queue_id), record.queue_offset)
             times = header.pop_time, header.invisible_time, header.revive_qid
-            receipt = PopReceipt(int(start), *times, flag, broker, record.queue_id, record.queue_offset)
+            receipt = PopReceipt(start, *times, flag, broker, record.queue_id, record.queue_offset)
         found.append(Popped(record, receipt))
     return found
 
 
-def _records(body: bytes, broker: str) -> Iterable[Message]:
-    place = 0
-    while place < len(body):
-        record = decode_record(body, place)
-        if not isinstance(record, Message):
-            raise WrongAnswer(f"broker {broker} answered a pop with bytes that are not records")
-        place += record.total_size
-        yield record
+def _by_queue(text: str | None) -> Mapping[tuple[str, int], int]:
+    """Return the offset for each kind of topic and queue. Raises ValueError.
 
-
-def _by_queue(text: str | None) -> Mapping[tuple[str, int], str]:
-    """Return the texts for each kind of topic and queue. upstream: ExtraInfoUtil.parseStartOffsetInfo"""
-    parts = [part.split(" ") for part in (text or "").split(";")]
-    return {(part[0], int(part[1])): part[2] for part in parts if len(part) == 3 and part[1].isdecimal()}
+    upstream: ExtraInfoUtil.parseStartOffsetInfo
+    """
+    parts = [part.split(" ") for part in (text or "").split(";") if part]
+    return {(flag, int(queue_id)): int(start) for flag, queue_id, start in parts}
 
 
 def _retry_flag(topic: str) -> str:
@@ -202,8 +242,10 @@ class PopMember:
         self._taken = asyncio.Event()
         self._at: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._keeper: asyncio.Task[None] | None = None
-        self._trouble: RmqtoolError | None = None
-        self._failing_since: float | None = None
+        # The room that pops under way may need.
+        self._reserved = 0
+        self._troubles = Troubles(self._loop.time)
+        self._bug: BaseException | None = None
 
     async def join(self) -> None:
         """Begin to pop. Raises NotFound for a topic that does not exist, and RemoteError."""
@@ -214,7 +256,14 @@ class PopMember:
         for topic in self._topics:
             for broker in await self._pops.brokers(topic):
                 if (topic, broker) not in self._at:
-                    self._at[topic, broker] = self._loop.create_task(self._keep_popping(topic, broker))
+                    task = self._at[topic, broker] = self._loop.create_task(self._keep_popping(topic, broker))
+                    task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Take note of an error that no broker caused. The next look for trouble raises it."""
+        if not task.cancelled():
+            self._bug = task.exception()
+            self.news.set()
 
     async def _keep_looking(self) -> None:
         """Find brokers that come later."""
@@ -227,21 +276,32 @@ class PopMember:
 
     async def _keep_popping(self, topic: str, broker: str) -> None:
         while True:
-            if len(self._waiting) >= self._room:
+            most = min(max(self._room // len(self._at), 1), self._room - len(self._waiting) - self._reserved)
+            if most <= 0:
                 self._taken.clear()
                 await self._taken.wait()
                 continue
+            self._reserved += most
             try:
-                found = await self._pops.pop(topic, broker, self._room - len(self._waiting), _HELD)
+                # Without room for all brokers none may hold a pop for long: the others wait.
+                held = _HELD if self._room >= len(self._at) else _SHORTLY
+                found = await self._pops.pop(topic, broker, most, held)
             except RmqtoolError as error:
                 self._note(error)
                 self._cluster.routes.forget(topic)
+                found = None
+            finally:
+                self._reserved -= most
+                self._taken.set()
+            if found is None:
                 await asyncio.sleep(ERROR_PAUSE / 1000)
                 continue
-            self._trouble = None
+            self._troubles.clear()
             until = self._clock.monotonic() + self._wanted.invisible
             self._waiting += [_Held(topic, one, until) for one in found]
             self.news.set()
+            # The next one in the queue for room has its turn.
+            await asyncio.sleep(0)
 
     def take(self, most: int) -> list[Delivered]:
         """Hand out messages; one that waited for longer than it is hidden is left to the next pop."""
@@ -262,14 +322,10 @@ class PopMember:
     async def finish(self, delivered: Delivered, *, is_ok: bool) -> bool:
         """Ack a message that is consumed. One that failed comes again later, or is a dead letter."""
         held, _ = self._out.pop(id(delivered.cached))
+        fate = fate_of(held.popped.record, self._retries, is_ok=is_ok)
+        delay = _DELAYS[min(delivered.cached.reconsume_times, len(_DELAYS) - 1)]
         try:
-            if is_ok:
-                await self._pops.ack(held.topic, held.popped)
-            elif delivered.cached.reconsume_times >= self._retries:
-                await self._pops.give_up(held.topic, held.popped)
-            else:
-                delay = _DELAYS[min(delivered.cached.reconsume_times, len(_DELAYS) - 1)]
-                await self._pops.postpone(held.topic, held.popped, delay * 1000)
+            await self._pops.settle(held.topic, held.popped, fate, delay * 1000)
         except RmqtoolError as error:
             self._note(error)
         return True
@@ -289,22 +345,16 @@ class PopMember:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._at.clear()
         waiting, self._waiting = list(self._waiting), deque()
-        for held in waiting:
-            with suppress(RemoteError, NotFound):  # it comes again when it is no longer hidden
-                await self._pops.postpone(held.topic, held.popped, _AT_ONCE)
+        now = self._clock.monotonic()
+        # Other clients have those already that were hidden until now.
+        await self._pops.postpone_all(((one.topic, one.popped) for one in waiting if now < one.until), _AT_ONCE)
 
     def raise_trouble(self) -> None:
         """Raise what a broker refuses for good, and what has failed for too long."""
-        trouble = self._trouble
-        if trouble is None:
-            self._failing_since = None
-            return
-        now = self._loop.time()
-        self._failing_since = now if self._failing_since is None else self._failing_since
-        refused = isinstance(trouble, RequestRefused) and not trouble.passes
-        if refused or now - self._failing_since > PATIENCE:
-            raise trouble
+        if self._bug is not None:
+            raise self._bug
+        self._troubles.raise_old()
 
     def _note(self, error: RmqtoolError) -> None:
-        self._trouble = error
+        self._troubles.note(error)
         self.news.set()

@@ -57,8 +57,10 @@ class MessageJson(NamedTuple):
     flaw: Flaw | None
 
 
-def message_json(message: Message, cap: int = DEFAULT_BODY_CAP) -> MessageJson:
-    """Return a message as JSON.
+def message_json(
+    message: Message, cap: int = DEFAULT_BODY_CAP, kind: type[dict[str, Any]] = dict[str, Any]
+) -> MessageJson:
+    """Return a message as JSON, in a dictionary of a ``kind``.
 
     A body that is damaged, or would decompress to more than ``cap`` bytes, stays as it is stored: in base64, and
     ``bodyLength`` is null.
@@ -94,7 +96,7 @@ def message_json(message: Message, cap: int = DEFAULT_BODY_CAP) -> MessageJson:
         len(body) if flaw is None else None,
         message.body_length,
     )
-    return MessageJson(dict(zip(FIELDS, values, strict=True)), flaw)
+    return MessageJson(kind(zip(FIELDS, values, strict=True)), flaw)
 
 
 def spell_body(body: bytes, *, as_text: bool) -> tuple[str, str]:

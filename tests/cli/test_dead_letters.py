@@ -9,7 +9,7 @@ import pytest
 
 import rmqtool
 from rmqtool.cli import main
-from rmqtool.errors import Exit
+from rmqtool.errors import Exit, NotFound
 from tests.conftest import Unpacker
 from tests.support.scripted_cluster import played
 from tests.support.stores import left_alone
@@ -64,3 +64,17 @@ def test_a_group_without_them_is_said(store: Unpacker, capsys: Capture) -> None:
     assert (status, shown) == (Exit.NO, [])
     assert "G_ok has no dead letters: %DLQ%G_ok is empty" in err
     assert run(capsys, "consume", root, "--dlq")[0] == Exit.USAGE
+
+
+def test_another_error_is_not_taken_for_no_dead_letters(
+    store: Unpacker, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster can lack more than a topic: dead letters may be there, and were not seen."""
+
+    def unknown(*_: object, **__: object) -> object:
+        raise NotFound("there is no broker b in the cluster")
+
+    monkeypatch.setattr("rmqtool.api.consume.open_group_of", unknown)
+    status, _, err = run(capsys, "consume", str(store("53-broker")), "-g", "G_retry", "--dlq")
+    assert status == Exit.NO
+    assert json.loads(err)["error"]["message"] == "there is no broker b in the cluster"

@@ -23,7 +23,7 @@ from rmqtool.broker.consumer.windows import Consumption, Delivered, Reading, Sen
 from rmqtool.broker.offsets import ConsumerOffsets, OffsetRequests
 from rmqtool.config import StoreConfig
 from rmqtool.engine.clock import Clock
-from rmqtool.errors import NotFound, ReadFailed, UsageError
+from rmqtool.errors import NotFound, ReadFailed, UnknownTopic, UsageError
 from rmqtool.filters.wanted import TopicPatterns
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.message_queue import MessageQueue
@@ -214,7 +214,8 @@ def subscribe(asked: Asked, known: Known) -> dict[str, Subscription]:
     found = asked.topics.select(known.topic_names) if asked.topics.patterns else _topics_of(asked.group, known)
     for pattern in asked.topics.patterns:
         if pattern not in found and not any(char in pattern for char in "*?["):
-            raise _unknown("topic", pattern, known.topic_names, "rmqtool topic STORE list")
+            said, hint = _unknown("topic", pattern, known.topic_names, "rmqtool topic STORE list")
+            raise UnknownTopic(said, hint=hint)
     if not found:
         raise NotFound(f"no topic matches {', '.join(asked.topics.patterns)}", hint="rmqtool topic STORE list")
     subscriptions = dict.fromkeys(found, asked.wanted)
@@ -235,15 +236,16 @@ def _topics_of(group: str, known: Known) -> list[str]:
     found = sorted({topic for topic, name in known.progressed if name == group and topic != retry})
     if not found:
         groups = sorted({name for _, name in known.progressed})
-        raise _unknown("group", group, groups, "rmqtool info STORE groups", "; -t TOPIC starts a new one")
+        said, hint = _unknown("group", group, groups, "rmqtool info STORE groups")
+        raise NotFound(f"{said}; -t TOPIC starts a new one", hint=hint)
     return found
 
 
-def _unknown(kind: str, name: str, names: list[str], listing: str, more: str = "") -> NotFound:
-    """Return the error for an unknown name; the hint is a name like it, or the command that lists the names."""
+def _unknown(kind: str, name: str, names: list[str], listing: str) -> tuple[str, str]:
+    """Return what an error says about an unknown name, and its hint: a name like it, or the command that lists them."""
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else listing
-    return NotFound(f'there is no {kind} "{name}"{more}', hint=hint)
+    return f'there is no {kind} "{name}"', hint
 
 
 def group_progress(

@@ -145,6 +145,52 @@ def test_a_clock_that_is_behind_is_said(run: Run) -> None:
     assert "the clock of this machine is late" in err
 
 
+def popping_peer(*answers: bytes, left: str = "0") -> RecordingPeer:
+    """Return a broker that answers pops with these bodies, and then with nothing."""
+    bodies = list(answers)
+    times = {"popTime": "1700000000000", "invisibleTime": "60000", "reviveQid": "4"}
+    peer = RecordingPeer("T")
+
+    def pop(one: RemotingCommand) -> RemotingCommand:
+        if not bodies:
+            return reply(one, 210, times | {"restNum": "0"})
+        body = bodies.pop(0)
+        ext = times | {"restNum": left, "startOffsetInfo": "0 0 0"}
+        return reply(one, 0 if body else 210, ext, body)
+
+    peer.plays |= {200050: pop, 200051: reply}
+    return peer
+
+
+def test_a_round_without_messages_is_not_the_end_while_messages_are_left(run: Run) -> None:
+    """Another client pops just now, or a tag passed over many: the broker says how many are left."""
+    peer = popping_peer(record(b"one", b"T"), b"", b"", record(b"two", b"T", queue_offset=1), left="9")
+    with in_thread(peer):
+        words = [f"rocketmq://{peer.address}", "-t", "T", "-g", "G", "--pop", "--template", r"{body}\n"]
+        assert run(*words)[:2] == (Exit.DONE, ["one", "two"])
+    assert len(peer.asked(200051)) == 2
+
+
+def test_messages_that_others_have_do_not_keep_the_command(run: Run) -> None:
+    peer = popping_peer(*[b""] * 1000, left="9")
+    with in_thread(peer):
+        assert run(f"rocketmq://{peer.address}", "-t", "T", "-g", "G", "--pop")[0] == Exit.DONE
+    assert len(peer.asked(200050)) == 11
+
+
+def test_an_ack_that_fails_leaves_the_others_their_acks(run: Run) -> None:
+    peer = popping_peer(b"".join(record(b"%d" % number, b"T", queue_offset=number) for number in range(3)))
+    peer.plays[200051] = lambda one: reply(one, 1 if one.ext["offset"] == "1" else 0, remark="the disk is full")
+    with in_thread(peer):
+        words = [f"rocketmq://{peer.address}", "-t", "T", "-g", "G", "--pop", "--template", r"{body}\n"]
+        status, out, err = run(*words)
+    assert (status, out) == (Exit.NO, ["0", "1", "2"])
+    assert [one.ext["offset"] for one in peer.asked(200051)] == ["0", "1", "2"]
+    assert "T/0@1: " in err
+    assert "the disk is full" in err
+    assert "the message will be delivered again" in err
+
+
 def test_an_answer_that_is_not_records_is_an_error() -> None:
     ext = {"popTime": "1", "invisibleTime": "60000", "reviveQid": "4", "restNum": "0"}
     with pytest.raises(RemoteError, match="bytes that are not records"):
