@@ -45,9 +45,7 @@ _OTHERS = {
     "traceTopicEnable": "false",
     "useTLS": "false",
 }
-_FIXED = (
-    "rmqtool serve reads its settings at the start: change broker.conf or use --conf NAME=VALUE, and start it again"
-)
+_FIXED = "settings are read when the server starts: change broker.conf or use --conf NAME=VALUE, and start it again"
 
 
 def show_settings(broker: Broker, asked: Asked) -> RemotingCommand:
