@@ -110,6 +110,8 @@ def find(
         head = answer_head(opened, answer, now, history=how.get("history", False), group=how.get("group"))
         messages = (message_json(message).fields for message in answer.iter_messages(opened))
         hint = answer.hint or _letters_command(head)
+        if hint is None and not answer.is_found:
+            hint = _fix_command(answer.findings)
         yield Found(head, len(answer.places), messages, answer.findings, notes, is_found=answer.is_found, hint=hint)
 
 
@@ -120,6 +122,13 @@ def _letters_command(head: Json) -> str | None:
     topics = (event["topic"] for event in head.get("history", ()) if event["event"] == "dlq")
     topic = next(topics, None)
     return None if topic is None else f"rmqtool consume STORE -g {quote(topic.removeprefix(DLQ_PREFIX))} --dlq"
+
+
+def _fix_command(findings: Iterable[Finding]) -> str | None:
+    """Return what to type where damage may be why nothing is found."""
+    from rmqtool.findings import is_command
+
+    return next((finding.fix for finding in findings if finding.fix is not None and is_command(finding.fix)), None)
 
 
 def _asked(place: Place, question: Question, how: How, narrowed: Wanted) -> Found:

@@ -385,7 +385,7 @@ def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError |
 def require_closed(listing: StoreListing) -> None:
     """Refuse a store that must be recovered first: its last process was killed, or is still running."""
     if listing.filesystem.exists(ABORT):
-        raise _needs_recovery("the store was not closed cleanly: abort is present", ABORT)
+        raise _needs_recovery("nothing was changed: the store was not closed cleanly, its file abort is present", ABORT)
 
 
 def refuse_without_log(listing: StoreListing) -> None:

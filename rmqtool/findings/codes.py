@@ -72,8 +72,8 @@ _LOST = "none; the original value cannot be restored (rmqtool cat shows the mess
 _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
 
 _CUT = (
-    "the lost bytes cannot be restored; a repair makes readers skip them. A start that reads this place deletes all "
-    "messages after it, too: see rmqtool recover"
+    "the lost bytes cannot be restored; a repair makes readers skip them. A broker that reads this place at its start "
+    "also deletes all messages after it: see rmqtool recover"
 )
 _FROM_THERE = "deletes everything from their first bad record on"
 _CUTS = (

@@ -202,10 +202,10 @@ def _verdict(output: Output, findings: list[Finding], next_command: str) -> Iter
     if worst in (None, Severity.NOTICE):
         count = counts[Severity.NOTICE]
         noticed = f", {text.counted(count, 'notice')}" if count else ""
-        headline = f"quick look: no problems found{noticed} (messages not read)"
+        headline = f"quick look: no problems found{noticed} (messages not checked)"
     else:
         parts = [f"{count} {severity}{'s' if count > 1 else ''}" for severity, count in counts.items() if count]
-        headline = f"quick look: {', '.join(parts)} (messages not read)"
+        headline = f"quick look: {', '.join(parts)} (messages not checked)"
     yield from verdict_lines(output, headline, worst, [next_command])
 
 

@@ -171,6 +171,7 @@ def test_a_key_of_a_damaged_record_is_not_another_key(writable_store, capsysbina
     # The place of the damage is in the finding, once.
     assert out.startswith('key "retry-2": the message is damaged, so it is not shown\n')
     assert out.count("commitlog/") == 1
+    assert out.endswith(f"Next: rmqtool repair {root}\n")
 
 
 def test_an_offset_in_the_log_without_its_sign_is_recognized(store, capsysbinary):
