@@ -164,11 +164,22 @@ class ConsumerOffsets:
             return {0: lmq[key]} if key in lmq else {}
         return dict(self._table.get(key, {}))
 
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have progress in a topic."""
+        return [group for name, group in self._iter_keys(f"{topic}{_SEPARATOR}") if name == topic]
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics in which a group has progress."""
+        return [topic for topic, name in self._iter_keys(f"{_SEPARATOR}{group}") if name == group]
+
     def iter_subscriptions(self) -> Iterator[tuple[str, str]]:
         """Yield (topic, group) of all progress. Keys that do not name both are left out."""
+        return self._iter_keys("")
+
+    def _iter_keys(self, text: str) -> Iterator[tuple[str, str]]:
+        """Yield (topic, group) of the keys with a text in them: few of thousands are worth to be split."""
         for key in (*self._table, *self._value[_LMQ_TABLE]):
-            parts = _split(key)
-            if parts is not None:
+            if text in key and (parts := _split(key)) is not None:
                 yield parts
 
     def remove(self, is_gone: Callable[[str, str], bool]) -> list[tuple[str, str]]:

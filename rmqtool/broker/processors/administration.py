@@ -188,7 +188,7 @@ def groups_of_topic(broker: Broker, asked: Asked) -> RemotingCommand:
     """List the groups that consume a topic: those that are online, and those with offsets."""
     header: QueryTopicConsumeByWho = asked.header  # type: ignore[assignment]
     online = [name for name, group in broker.clients.consumers.items() if header.topic in group.subscriptions]
-    stored = [group for topic, group in broker.offsets.iter_subscriptions() if topic == header.topic]
+    stored = broker.offsets.groups_of(header.topic)
     return answer(asked.command, body=GroupList(group_list=list(dict.fromkeys([*online, *stored]))))
 
 
@@ -242,8 +242,8 @@ def consume_stats(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read how far a group is in each queue."""
     header: GetConsumeStats = asked.header  # type: ignore[assignment]
     group = header.consumer_group
-    topics = [topic for topic, name in broker.offsets.iter_subscriptions() if name == group]
-    return answer(asked.command, body=stats_of_group(broker, group, [header.topic] if header.topic else topics))
+    topics = [header.topic] if header.topic else broker.offsets.topics_of(group)
+    return answer(asked.command, body=stats_of_group(broker, group, topics))
 
 
 def stats_of_group(broker: Broker, group: str, topics: Iterable[str]) -> ConsumeStats:

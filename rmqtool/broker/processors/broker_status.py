@@ -167,9 +167,12 @@ def stats_of_all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
         return config is not None and bool(config.get("order")) == header.is_order
 
     found, behind = [], 0
-    for group in broker.groups.table:
-        topics = [topic for topic, name in broker.offsets.iter_subscriptions() if name == group]
-        stats = [stats_of_group(broker, group, [topic]) for topic in topics if is_wanted(broker.topics.find(topic))]
+    consumed: dict[str, list[str]] = {group: [] for group in broker.groups.table}
+    for topic, group in broker.offsets.iter_subscriptions():
+        if group in consumed and is_wanted(broker.topics.find(topic)):
+            consumed[group].append(topic)
+    for group, topics in consumed.items():
+        stats = [stats_of_group(broker, group, [topic]) for topic in topics]
         stats = [one for one in stats if one.offset_table]
         found.append({group: stats})
         behind += sum(

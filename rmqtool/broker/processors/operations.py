@@ -168,8 +168,7 @@ def clean_queues(_broker: Broker, asked: Asked) -> RemotingCommand:
 def topics_of_group(broker: Broker, asked: Asked) -> RemotingCommand:
     """List the topics in which a group has offsets."""
     header: QueryTopicsByConsumer = asked.header  # type: ignore[assignment]
-    found = [topic for topic, group in broker.offsets.iter_subscriptions() if group == header.group]
-    return answer(asked.command, body=TopicList(topic_list=found))
+    return answer(asked.command, body=TopicList(topic_list=broker.offsets.topics_of(header.group)))
 
 
 def subscription_of_group(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -185,8 +184,7 @@ def subscription_of_group(broker: Broker, asked: Asked) -> RemotingCommand:
 def clone_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
     """Give one group the offsets of another, in one topic or in all that the other has."""
     header: CloneGroupOffset = asked.header  # type: ignore[assignment]
-    topics = [topic for topic, group in broker.offsets.iter_subscriptions() if group == header.src_group]
-    for topic in [header.topic] if header.topic else topics:
+    for topic in [header.topic] if header.topic else broker.offsets.topics_of(header.src_group):
         for queue_id, offset in dict(broker.offsets.offsets_of(header.src_group, topic)).items():
             broker.offsets.commit_offset(header.dest_group, topic, queue_id, offset)
     return answer(asked.command)

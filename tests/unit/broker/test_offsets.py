@@ -5,6 +5,7 @@ The continued files were written by the real ``ConsumerOffsetManager`` and ``Lmq
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,16 @@ def test_progress_that_cannot_be_read_is_not_overwritten(contents: dict[str, byt
 @pytest.mark.parametrize("contents", [{}, {MAIN: b""}, {MAIN: b"", BAK: b""}])
 def test_no_file_is_no_progress(contents: dict[str, bytes]) -> None:
     assert list(Broker(contents=contents).start().iter_subscriptions()) == []
+
+
+def test_progress_is_found_by_topic_and_by_group() -> None:
+    table = {key: {"0": 1} for key in ("T@G", "AT@G", "T@GB", "T@H", "U@G@", "T@", "@G", "T", "T@G@x")}
+    offsets = Broker(contents={MAIN: json.dumps({"offsetTable": table}).encode()}).start()
+    # A broker ignores what is not a topic and a group; an empty third part does not count.
+    assert sorted(offsets.groups_of("T")) == ["G", "GB", "H"]
+    assert sorted(offsets.topics_of("G")) == ["", "AT", "T", "U"]
+    assert offsets.groups_of("") == ["G"]
+    assert offsets.topics_of("@") == []
 
 
 BROKERS = {"49-broker": MAIN, "53-broker": MAIN, "54-broker": MAIN, "53-lmq": "config/lmqConsumerOffset.json"}
