@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqtool.filters.sql92 import FilterSyntaxError
 from rmqtool.formats.java import BLANKS, int32, string_hash
 
 ALL = "*"
@@ -48,6 +47,8 @@ def parse_tags(text: str | None) -> TagExpression:
     if text is None or text in ("", ALL):
         return TagExpression(text or ALL, everything=True)
     if not text.replace("||", ""):
+        from rmqtool.filters.sql92 import FilterSyntaxError
+
         raise FilterSyntaxError("a tag is expected, not a separator", text=text, position=0, hint="write TagA || TagB")
     names = frozenset(part.strip(BLANKS) for part in text.split("||")) - {""}
     return TagExpression(text, names, frozenset(map(string_hash, names)))

@@ -19,7 +19,6 @@ from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.pieces import Coded
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.records import Records, are_bridges
-from rmqtool.filters.columns import match_columns, match_tags
 from rmqtool.filters.wanted import Wanted
 from rmqtool.formats.commit_log import Message, decode_record, fields_decoder
 from rmqtool.formats.dispatch import DispatchRules, dispatch_targets, rules_of
@@ -165,11 +164,15 @@ class Selection(Wanted):
         """Return which messages have a wanted tag: with the kernel by the decoded tags alone, else by columns."""
         assert self.tags is not None
         if kernel.NATIVE is None:
+            from rmqtool.filters.columns import match_tags
+
             return match_tags(self.tags, _Columns(records))
         names, found = self.tags.names, _fields(records, "tags")
         return np.fromiter((tags in names for (tags,) in found), np.bool_, len(records))
 
     def _matching(self, records: Records) -> Mask:
+        from rmqtool.filters.columns import match_columns
+
         assert self.where is not None
         return match_columns(self.where, _Columns(records))
 
