@@ -88,6 +88,8 @@ class Broker:
         self.rates = Rates()
         self.rates.add(self.sample())
         self.history = History()
+        # Where each group pulled last, by (group, topic, queue): tools show what it has pulled and not committed.
+        self.pulled: dict[tuple[str, str, int], int] = {}
         # Settings that all clients read: namespace → key → value.
         self.kv_config: dict[str, dict[str, str]] = {}
         # Where slaves copy the log, as a name server tells them; and the slaves that have registered.
@@ -140,6 +142,12 @@ class Broker:
     def offset_requests(self) -> OffsetRequests:
         """Answers to requests about the progress of groups, with the topics and groups that there are now."""
         return OffsetRequests(self.offsets, self.queues, self.config.version, self.topics.table, self.groups.table)
+
+    def forget_pulls(self, group: str | None, topic: str | None) -> None:
+        """Forget where a group pulled last, or all groups; in a topic, or in all."""
+        gone = [one for one in self.pulled if group in (None, one[0]) and topic in (None, one[1])]
+        for one in gone:
+            del self.pulled[one]
 
     def add_slave(self, broker_id: int, address: str | None) -> bool:
         """Take note that a slave is there, or with None that it is gone; False where there are too many."""

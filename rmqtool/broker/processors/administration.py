@@ -125,6 +125,7 @@ def delete_topic(broker: Broker, asked: Asked) -> RemotingCommand:
         except Refused as error:
             return answer(asked.command, _invalid(broker), error.message)
     broker.offsets.remove(lambda topic, _group: topic == header.topic)
+    broker.forget_pulls(None, header.topic)
     return answer(asked.command)
 
 
@@ -235,6 +236,7 @@ def delete_group(broker: Broker, asked: Asked) -> RemotingCommand:
         broker.groups.delete(header.group_name)
     if header.clean_offset or header.remove_offset:
         broker.offsets.remove(lambda _topic, group: group == header.group_name)
+        broker.forget_pulls(header.group_name, None)
     return answer(asked.command)
 
 
@@ -263,7 +265,7 @@ def stats_of_group(broker: Broker, group: str, topics: Iterable[str]) -> Consume
                 broker_offset=broker.queues.max_offset(topic, queue_id),
                 consumer_offset=offset,
                 last_timestamp=max(stored_at(broker, topic, queue_id, offset - 1), 0) if offset else 0,
-                pull_offset=offset,
+                pull_offset=max(offset, broker.pulled.get((group, topic, queue_id), 0)),
             )
     return ConsumeStats(consume_tps=tps, offset_table=found)
 

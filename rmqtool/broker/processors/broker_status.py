@@ -166,7 +166,7 @@ def stats_of_all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
     def is_wanted(config: TopicConfig | None) -> bool:
         return config is not None and bool(config.get("order")) == header.is_order
 
-    found, behind = [], 0
+    found, behind, inflight = [], 0, 0
     consumed: dict[str, list[str]] = {group: [] for group in broker.groups.table}
     for topic, group in broker.offsets.iter_subscriptions():
         if group in consumed and is_wanted(broker.topics.find(topic)):
@@ -175,12 +175,12 @@ def stats_of_all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
         stats = [stats_of_group(broker, group, [topic]) for topic in topics]
         stats = [one for one in stats if one.offset_table]
         found.append({group: stats})
-        behind += sum(
-            max(one.broker_offset - one.consumer_offset, 0) for stat in stats for one in stat.offset_table.values()
-        )
+        for one in (one for stat in stats for one in stat.offset_table.values()):
+            behind += max(one.broker_offset - one.consumer_offset, 0)
+            inflight += max((one.pull_offset or 0) - one.consumer_offset, 0)
     body = ConsumeStatsList(broker_addr=broker.shown_address, consume_stats_list=found, total_diff=behind)
     if broker.config.version is not Version.V4_9:
-        body = body.replace(total_inflight_diff=0)
+        body = body.replace(total_inflight_diff=inflight)
     return answer(asked.command, body=body)
 
 

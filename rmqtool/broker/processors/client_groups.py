@@ -200,6 +200,7 @@ def reset_offsets(broker: Broker, asked: Asked) -> Reply:
     done = broker.offset_requests.reset(header.group, header.topic, queues, timestamp=header.timestamp, to=to)
     if done.code is not ResponseCode.SUCCESS:
         return answer(asked.command, done.code, done.remark)
+    broker.forget_pulls(header.group, header.topic)
     table = {
         MessageQueue(header.topic, broker.config.broker_name, queue_id): offset
         for queue_id, offset in done.offsets.items()

@@ -134,6 +134,7 @@ class Pulling:
         if isinstance(found, RemotingCommand):
             return found
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        self._broker.pulled[group, topic, queue_id] = header.queue_offset
         commits = header.sys_flag & COMMITS and header.commit_offset >= 0
         if commits and not self._broker.offsets.has_pending_reset(group, topic, queue_id):
             self._broker.offsets.commit_offset(group, topic, queue_id, header.commit_offset)

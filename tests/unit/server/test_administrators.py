@@ -13,13 +13,13 @@ import pytest
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.administration import stats_of_group, topic_stats
 from rmqtool.formats.response_codes import ResponseCode
-from rmqtool.remoting.bodies.broker import TopicStatsTable
+from rmqtool.remoting.bodies.broker import ConsumeStats, TopicStatsTable
 from rmqtool.remoting.bodies.clients import GetConsumerStatusBody
 from rmqtool.remoting.command import ANSWER, RemotingCommand
 from rmqtool.remoting.frames import encode_frame
 from rmqtool.remoting.requests.topics import GetTopicStatsInfo
 from tests.support.engine_stores import small_store
-from tests.support.wire_client import WireClient, heartbeat, send_fields, served
+from tests.support.wire_client import WireClient, heartbeat, pull_fields, send_fields, served
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,29 @@ def test_what_members_no_longer_subscribe_to_is_not_shown(client: WireClient) ->
         client.ask(15, {"consumerGroup": "Now", "topic": topic, "queueId": 0, "commitOffset": 1})
     shown = client.ask(208, {"consumerGroup": "Now"}).body
     assert (b'"topic":"New"' in shown, b'"topic":"Old"' in shown) == (True, False)
+
+
+def test_what_is_pulled_and_not_committed_is_in_flight(client: WireClient) -> None:
+    def shown() -> tuple[int, int]:
+        stats = ConsumeStats.decode(client.ask(208, {"consumerGroup": "Flying", "topic": "Flight"}).body)
+        (queue,) = [one for queue, one in stats.offset_table.items() if queue.queue_id == 0]
+        return queue.consumer_offset, queue.pull_offset or 0
+
+    client.ask(34, {}, heartbeat("c", "Flying", {"Flight": "*"}))
+    for _ in range(3):
+        assert client.ask(310, send_fields("Flight"), b"x").code == 0
+    client.ask(15, {"consumerGroup": "Flying", "topic": "Flight", "queueId": 0, "commitOffset": 1})
+    client.ask(30, {"topic": "Flight", "queueId": 0})
+    assert client.ask(11, pull_fields("Flight", 2) | {"consumerGroup": "Flying"}).code == 0
+    assert shown() == (1, 2)
+    total = json.loads(re.sub(rb"\{\{.*?\}\}", b"{}", client.ask(317, {"isOrder": "false"}).body.replace(b"\n", b"")))
+    assert total["totalInflightDiff"] == 1
+    # A commit is never behind a pull, and a reset forgets what was pulled.
+    client.ask(15, {"consumerGroup": "Flying", "topic": "Flight", "queueId": 0, "commitOffset": 3})
+    assert shown() == (3, 3)
+    reset = {"topic": "Flight", "group": "Flying", "timestamp": 0, "isForce": "true"}
+    assert client.ask(222, reset).code == 0
+    assert shown()[1] == shown()[0]
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
