@@ -126,9 +126,10 @@ class Server:
         self.connections: set[Connection] = set()
         self._silent: dict[Connection, float] = {}
         self.held_pulls = HeldPulls(self.processors.pulling)
-        self.held_pops = HeldPops(self._reply)
+        self.held_pops = HeldPops(self._reply_later)
         self.threads = ThreadPoolExecutor(2, "disk")
-        self.cold_reads = ColdReads(loop, (limits.cold, limits.cold_each), self._reply, self._failed, self.end_turn)
+        limits_of_reads = limits.cold, limits.cold_each
+        self.cold_reads = ColdReads(loop, limits_of_reads, self._reply_later, self._failed, self.end_turn)
         # How many requests were answered with 1 because of an error of ours.
         self.bugs = 0
         self.requests = 0
@@ -280,14 +281,8 @@ class Server:
             return
         if command.code == _HEARTBEAT:
             self._greet(connection, command)
-        elif command.code in _POPS:
-            # The check point of a pop is needed when its messages come back, not before.
-            self._dispatch_soon(is_busy=True)
-        elif command.code not in _HOT:
-            # A commit of a transaction, among others, puts a message by itself.
-            self._dispatch_soon(is_busy=False)
-            if self._has_unflushed():
-                self._flush()
+        else:
+            self._dispatch_after(command.code)
         if self.broker.clients.changed:
             self.notify()
         if type(reply) is Putting:
@@ -314,6 +309,17 @@ class Server:
         elif code not in _HOT:
             self._finish_puts()
             self._dispatch()
+
+    def _dispatch_after(self, code: int) -> None:
+        """Have dispatched what a request may have put by itself."""
+        if code in _POPS:
+            # The check point of a pop is needed when its messages come back, not before.
+            self._dispatch_soon(is_busy=True)
+        elif code not in _HOT:
+            # A commit of a transaction, among others.
+            self._dispatch_soon(is_busy=False)
+            if self._has_unflushed():
+                self._flush()
 
     def look_at_accounts(self) -> None:
         """Take changes of the file with the accounts; one that cannot be read is reported, and changes nothing."""
@@ -354,6 +360,11 @@ class Server:
             self.held_pops.hold(connection, reply)
             if self._is_dispatch_due:
                 self.loop.call_later(_DISPATCH_PAUSE, self._dispatch_due)
+
+    def _reply_later(self, connection: Connection, command: RemotingCommand, reply: Outcome) -> None:
+        """Answer a request that has waited."""
+        self._reply(connection, command, reply)
+        self._dispatch_after(command.code)
 
     def _hold(self, connection: Connection, command: RemotingCommand, waiting: Waiting) -> None:
         if self.is_ending or self._holds_enough(connection):

@@ -350,3 +350,22 @@ def test_a_query_forces_nothing_to_the_disk(root: Path, monkeypatch: pytest.Monk
         assert client.ask(12, fields | {"key": "key"}).body.count(b"one of many") == 64
         assert client.ask(12, fields | {"key": "key7"}).body.count(b"many") == 1
         assert [path for path in forced if path.startswith("index")] == []
+
+
+def test_what_a_cold_request_stores_reaches_consumers(root: Path, disk: Disk) -> None:
+    """The message of a transaction whose half message was cold wakes the pull that waits for it."""
+    with rmqtool.serve(root) as server, WireClient(server.broker) as producer, WireClient(server.broker) as consumer:
+        half = producer.ask(310, send_fields("Cold", "TRAN_MSG\x01true\x02PGROUP\x01PG\x02") | {"f": 4}, b"half")
+        assert producer.ask(30, QUEUE).ext["offset"] == "0"
+        waiting = consumer.send(11, pull_fields("Cold", wait=10_000))
+        commit = {"producerGroup": "PG", "tranStateTableOffset": half.ext["queueOffset"], "commitOrRollback": 8}
+        commit |= {"commitLogOffset": int(half.ext["msgId"][-16:], 16), "fromTransactionCheck": "false", "msgId": "k"}
+        with disk.slow():
+            committing = producer.send(37, commit)
+            assert disk.entered.wait(10)
+            # It dispatches, so that nothing is due any more.
+            assert producer.ask(30, QUEUE).ext["offset"] == "0"
+        assert producer.answer_to(committing).code == 0
+        begun = time.monotonic()
+        assert b"half" in consumer.answer_to(waiting).body
+        assert time.monotonic() - begun < 0.5
