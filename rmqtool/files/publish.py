@@ -21,7 +21,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import BinaryIO, Final
 
@@ -280,27 +280,33 @@ class Renames:
         sync(os.path.realpath(self._parent))
 
     def finish(self) -> None:
-        """Do the announced renames that are not done yet, and make them durable."""
+        """Do the announced renames that are not done yet, and make them durable.
+
+        What was there goes first, and what is new comes then. Each of the two is durable before something builds on it,
+        so that a second try finds the old where it was or where it went, whatever order a disk keeps names in.
+        """
         moves = self._read()
         if not moves:
             return
-        aside: set[str] = set()
-        for source, path in moves:
-            if not path.startswith(f"{self._directory}{os.sep}"):
-                # Sync files that were moved aside before their names are taken: a second try must find them.
-                while aside:
-                    sync(os.path.realpath(aside.pop()))
-            if os.path.lexists(source) and not os.path.lexists(path):
-                move(source, path)
-                if path.startswith(f"{self._directory}{os.sep}"):
-                    aside |= {os.path.dirname(path), self._directory, os.path.dirname(source)}
-        paths = [path for _, path in moves]
-        touched = {self._parent, *paths, *_above(paths, self._parent)}
-        for directory in sorted(filter(os.path.isdir, touched)):
-            sync(os.path.realpath(directory))
+        for is_new in (False, True):
+            self._rename([one for one in moves if self._is_within(one[0]) is is_new])
         os.unlink(self._announced)
         # Before what the list speaks of is removed: the next process would do the renames again.
         sync(self._directory)
+
+    def _is_within(self, path: str) -> bool:
+        return path.startswith(f"{self._directory}{os.sep}")
+
+    def _rename(self, moves: Sequence[Move]) -> None:
+        """Do the renames that are not done yet, each to a directory that is there durably; make them durable."""
+        paths = [path for _, path in moves]
+        for path in paths:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        _sync_all({self._parent, *_above(paths, self._parent)})
+        for source, path in moves:
+            if os.path.lexists(source) and not os.path.lexists(path):
+                os.rename(source, path)
+        _sync_all({os.path.dirname(path) for move in moves for path in move})
 
     def undo(self, keep: str) -> None:
         """Undo the renames that were done; those that cannot be undone stay announced.
@@ -308,13 +314,16 @@ class Renames:
         Directories that are empty then are removed, but for ``keep``.
         """
         with suppress(OSError):
-            for source, path in reversed(self._read()):
+            moves = self._read()
+            for source, path in reversed(moves):
                 if os.path.lexists(path) and not os.path.lexists(source):
                     move(path, source)
                     if os.path.dirname(path) != keep:
                         with suppress(OSError):
                             os.rmdir(os.path.dirname(path))
+            _sync_all({os.path.dirname(path) for move in moves for path in move})
             os.unlink(self._announced)
+            sync(self._directory)
 
     def _read(self) -> list[Move]:
         if not self.are_pending:
@@ -324,12 +333,18 @@ class Renames:
         return [(os.path.join(self._parent, source), os.path.join(self._parent, path)) for source, path in moves]
 
 
+def _sync_all(directories: Iterable[str]) -> None:
+    """Sync those directories that are there."""
+    for directory in sorted(filter(os.path.isdir, directories)):
+        sync(os.path.realpath(directory))
+
+
 def _above(paths: Iterable[str], top: str) -> set[str]:
     """Return the directories above the paths that are below ``top``."""
     found = set()
     for path in paths:
         above = os.path.dirname(path)
-        while above.startswith(f"{top}{os.sep}"):
+        while above.startswith(os.path.join(top, "")) and above != top:
             found.add(above)
             above = os.path.dirname(above)
     return found

@@ -24,6 +24,7 @@ from rmqtool.exports.target import (
     opened_target,
     read_manifests,
 )
+from rmqtool.files.publish import Renames
 from rmqtool.log.follow import LastRecord
 
 TEXT = b"content"
@@ -354,3 +355,54 @@ def test_manifest_comes_back_equal_and_strange_ones_are_named(tmp_path: Path) ->
             decode_manifest(data, "000001.json")
     with pytest.raises(StoreError, match="has version 2"):
         decode_manifest(json.dumps({**one.as_json(), "manifestVersion": 2}).encode(), "000001.json")
+
+
+class Names:
+    """The names that programs see and that a power cut could still take back, where each can come or go alone."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.came: set[str] = set()
+        self.went: dict[str, str] = {}
+        self.renames = 0
+        self._mkdir, self._rename = os.mkdir, os.rename
+        monkeypatch.setattr(os, "mkdir", self.mkdir)
+        monkeypatch.setattr(os, "rename", self.rename)
+        monkeypatch.setattr("rmqtool.files.publish.sync", self.sync)
+
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        self._mkdir(path, mode)
+        self.came.add(path)
+
+    def rename(self, source: str, path: str) -> None:
+        lost = [str(one) for one in Path(path).parents if str(one) in self.came]
+        assert lost == [], f"{path} is renamed to where a power cut can leave no directory"
+        if path in self.went:
+            assert self.went[path] not in self.came, f"{path} is taken before what was there is safe"
+            del self.went[path]
+        self._rename(source, path)
+        self.came.add(path)
+        self.went[source] = path
+        self.renames += 1
+
+    def sync(self, directory: str) -> None:
+        self.came = {path for path in self.came if os.path.dirname(path) != directory}
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_rename_builds_only_on_names_that_are_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    directory = tmp_path / "out"
+    if mode is not Mode.ERROR:
+        export(directory, Mode.ERROR, "topic=A/one.parquet", damage=True)
+    with opened_target(str(directory), mode) as target:
+        files = stage(target, "topic=A/two.parquet", "topic=B/three.parquet")
+        watched: list[Names] = []
+        finish = Renames.finish
+        # What is staged before the renames are announced counts for nothing after a power cut.
+        monkeypatch.setattr(Renames, "finish", lambda moves: (watched.append(Names(monkeypatch)), finish(moves)))
+        target.commit(manifest(target, files), files)
+    (names,) = watched
+    assert names.renames == {Mode.ERROR: 2, Mode.APPEND: 3, Mode.OVERWRITE: 5}[mode]
+    assert names.came == set()
+    assert "topic=B/three.parquet" in {str(path.relative_to(directory)) for path in directory.rglob("*.parquet")}
