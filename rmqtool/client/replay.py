@@ -58,14 +58,26 @@ class Progress:
         try:
             with open(path, encoding="utf-8") as file:
                 found = json.load(file)
-            if found["version"] != _VERSION or found["what"] != what:
+            if found["version"] != _VERSION:
+                raise StoreError(
+                    f"{path} has version {found['version']}, and this rmqtool knows version {_VERSION}",
+                    file=path,
+                    hint="go on with the rmqtool that wrote it, or move it away: then the copy begins again",
+                )
+            if found["what"] != what:
                 hint = "move it away, or copy in another directory"
                 raise Refused(f"{path} is the progress of another copy", file=path, hint=hint)
-            ends = {MessageQueue(topic, broker, queue): end for topic, broker, queue, end in found["ends"]}
-            return cls(path, what, found["at"], found["until"], found["sent"], ends)
+            ends = {
+                MessageQueue(str(topic), str(broker), int(queue)): int(end)
+                for topic, broker, queue, end in found["ends"]
+            }
+            at, until, sent = (int(found[name]) for name in ("at", "until", "sent"))
+            if min(at, until, sent, *ends.values()) < 0:
+                raise ValueError("a place before the log")
+            return cls(path, what, at, until, sent, ends)
         except FileNotFoundError:
             return cls(path, what)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"{path} is not a progress file: {error}", file=path, hint="move it away") from error
 
     def write(self) -> None:

@@ -261,7 +261,7 @@ def _told(record: Message) -> dict[str, int]:
     }
 
 
-_OF_LAST = {_PLACE, "size", "bodyCRC", "storeTimestamp"}
+_OF_LAST = (_PLACE, "size", "bodyCRC", "storeTimestamp")
 _VERSION = 1
 
 
@@ -273,22 +273,27 @@ def _read_batches(files: ReadableFileSystem) -> dict[str, Any]:
         data = file.pread_exactly(file.size(), 0)
     try:
         noted = json.loads(data)
-        version, queries = noted["version"], noted["queries"]
-        found = {str(query): {**last, "batch": int(last["batch"])} for query, last in queries.items()}
-        if any("last" in one and set(one["last"]) != _OF_LAST for one in found.values()):
-            raise ValueError("a last record is not whole")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        version = noted["version"]
+        if version == _VERSION:
+            return {str(query): _checked(told) for query, told in noted["queries"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"{SINK_BATCHES} does not tell which batches of streaming queries the store has; nothing was stored",
             file=files.shown(SINK_BATCHES),
             hint="restore it from a backup; without it a batch that runs again is stored twice",
         ) from error
-    if version != _VERSION:
-        raise StoreError(
-            f"{SINK_BATCHES} has version {version}, and this rmqtool knows version {_VERSION}; nothing was stored",
-            file=files.shown(SINK_BATCHES),
-            hint="write with the newer rmqtool that wrote it",
-        )
+    raise StoreError(
+        f"{SINK_BATCHES} has version {version}, and this rmqtool knows version {_VERSION}; nothing was stored",
+        file=files.shown(SINK_BATCHES),
+        hint="write with the newer rmqtool that wrote it",
+    )
+
+
+def _checked(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the batch of a query with its last record. Raises errors for other shapes."""
+    found = {**told, "batch": int(told["batch"])}
+    if "last" in told:
+        found["last"] = {name: int(told["last"][name]) for name in _OF_LAST}
     return found
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from shlex import quote
 from typing import Any
 
 from rmqtool.errors import Refused, StoreError, StoreInUse, WriteFailed
@@ -254,7 +255,12 @@ def _file_name(number: int) -> str:
 
 def _finish(staging: str, directory: str) -> None:
     with writing(directory):
-        Renames(staging).finish()
+        try:
+            Renames(staging).finish()
+        except StoreError as error:
+            every = map(quote, (staging, directory, manifest_directory(directory), damage_directory(directory)))
+            error.hint = f"export to another directory (--to); or give this one up: rm -rf {' '.join(every)}"
+            raise
 
 
 VERSION = 1
@@ -353,7 +359,7 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
             files=[PartFile(**file) for file in found["files"]],
             damage=dict(found["damage"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"{path} is not an export manifest: {error!r}",
             file=path,
@@ -362,7 +368,8 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
 
 
 def _progress(found: dict[str, Any]) -> Progress:
-    last = LastRecord(**found["lastRecord"]) if found["lastRecord"] is not None else None
+    told = found["lastRecord"]
+    last = LastRecord(**{name: int(value) for name, value in told.items()}) if told is not None else None
     own = dict(found["choices"]) if "choices" in found else None
     if "queues" in found:
         queues = {topic: {name: int(end) for name, end in ends.items()} for topic, ends in found["queues"].items()}

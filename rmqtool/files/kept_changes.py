@@ -43,6 +43,18 @@ _LONGEST_LINE, _PIECE = 1 << 20, 1 << 20
 
 Change = dict[str, Any]
 
+_NONE = type(None)
+# By the type of a change, the types of its values.
+_FORMS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "file": {"file": str, "number": int, "base": (str, _NONE), "below": int, "size": int},
+    "name": {"name": str, "number": (int, _NONE)},
+    "directory": {"directory": str},
+    "write": {"write": int, "at": int, "length": int, "crc": int},
+    "cut": {"cut": int, "size": int},
+}
+# No file of a store is longer.
+_LONGEST_FILE = 1 << 48
+
 
 class KeptOverlay(OverlayFileSystem):
     """An overlay that tells each change to ``keep`` before the caller goes on."""
@@ -326,15 +338,7 @@ def _append(descriptor: int, line: bytes) -> None:
         done += os.write(descriptor, line[done:])
 
 
-# The keys of each kind of change, the first key first, without ``area``.
-_KEYS = {
-    "file": {"file", "number", "base", "below", "size"},
-    "name": {"name", "number"},
-    "directory": {"directory"},
-    "write": {"write", "at", "length", "crc"},
-    "cut": {"cut", "size"},
-}
-_BEGIN = re.compile(rb'\{"(%s)":' % "|".join(_KEYS).encode())
+_BEGIN = re.compile(rb'\{"(%s)":' % "|".join(_FORMS).encode())
 
 
 def _has_change(data: bytes) -> bool:
@@ -343,9 +347,9 @@ def _has_change(data: bytes) -> bool:
         line, end, _ = data[begin.start() : begin.start() + _LONGEST_LINE].partition(b"\n")
         try:
             change = json.loads(line) if end else None
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(change, dict) and change.keys() - {"area"} == _KEYS[begin[1].decode()]:
+        if isinstance(change, dict) and change.keys() - {"area"} == _FORMS[begin[1].decode()].keys():
             after = begin.start() + len(line) + 1
             length = change.get("length", 0)
             if not length or zlib.crc32(data[after : after + length]) == change["crc"]:
@@ -353,15 +357,27 @@ def _has_change(data: bytes) -> bool:
     return False
 
 
+def _require_form(change: Change) -> None:
+    """Raise ValueError for a change that cannot have been kept."""
+    form = _FORMS.get(next(iter(change), ""))
+    wanted = {**form, "area": int} if form is not None and "area" in change else form
+    if wanted is None or wanted.keys() != change.keys():
+        raise ValueError(f"unknown change: {list(change)}")
+    for name, value in change.items():
+        if not isinstance(value, wanted[name]) or (isinstance(value, int) and not 0 <= value <= _LONGEST_FILE):
+            raise ValueError(f"{name} of a change is {value!r}")
+
+
 def _iter_changes(file: BinaryIO) -> Iterator[tuple[Change, bytes]]:
     """Yield the changes of a file up to one that is torn."""
     while line := file.readline(_LONGEST_LINE):
         try:
             change = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if not line.endswith(b"\n") or not isinstance(change, dict) or not change:
             return
+        _require_form(change)
         length = change.get("length", 0) if "write" in change else 0
         data = file.read(length)
         if len(data) < length or (length and zlib.crc32(data) != change["crc"]):

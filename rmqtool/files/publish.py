@@ -23,9 +23,10 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from shlex import quote
 from typing import BinaryIO, Final
 
-from rmqtool.errors import Refused, RmqtoolError, StoreInUse, WriteFailed
+from rmqtool.errors import Refused, RmqtoolError, StoreError, StoreInUse, WriteFailed
 from rmqtool.files.failures import os_error, write_failed
 from rmqtool.files.filesystem import Attributes, Closable, Kind, Status, iter_tree
 from rmqtool.files.free_space import require_free_space
@@ -283,7 +284,7 @@ class Renames:
         """Do the announced renames that are not done yet, and make them durable.
 
         What was there goes first, and what is new comes then. Each of the two is durable before something builds on it,
-        so that a second try finds the old where it was or where it went, whatever order a disk keeps names in.
+        so that a second try finds the old where it was or where it went, also on a disk that keeps no order of names.
         """
         moves = self._read()
         if not moves:
@@ -329,14 +330,35 @@ class Renames:
         if not self.are_pending:
             return []
         with open(self._announced, "rb") as file:
-            moves = json.loads(file.read().decode("utf-8", "surrogateescape"))
-        return [(os.path.join(self._parent, source), os.path.join(self._parent, path)) for source, path in moves]
+            data = file.read()
+        try:
+            moves = json.loads(data.decode("utf-8", "surrogateescape"))
+            return [(self._below(source), self._below(path)) for source, path in moves]
+        except (ValueError, TypeError, RecursionError) as error:
+            raise StoreError(
+                f"{self._announced} is damaged: it does not tell which files a command that was stopped would rename",
+                file=self._announced,
+            ) from error
+
+    def _below(self, path: str) -> str:
+        """Return where a path of the list is. Raises ValueError for one that leaves the parent."""
+        found = os.path.normpath(os.path.join(self._parent, _as_path(path)))
+        if not found.startswith(os.path.join(self._parent, "")):
+            raise ValueError(path)
+        return found
 
 
 def _sync_all(directories: Iterable[str]) -> None:
     """Sync those directories that are there."""
     for directory in sorted(filter(os.path.isdir, directories)):
         sync(os.path.realpath(directory))
+
+
+def _as_path(found: str) -> str:
+    """Return a path that was read from a file. Raises ValueError or TypeError for what no file system has."""
+    if b"\0" in os.fsencode(found):
+        raise ValueError(found)
+    return found
 
 
 def _above(paths: Iterable[str], top: str) -> set[str]:
@@ -515,11 +537,19 @@ class StagedCopy:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _noted(self) -> list[tuple[str, str, int, int]]:
+        noted = os.path.join(self.directory, _COMPANIONS)
         try:
-            with open(os.path.join(self.directory, _COMPANIONS), encoding="utf-8") as file:
-                return [(path, place, device, inode) for path, place, device, inode in json.load(file)]
+            with open(noted, encoding="utf-8") as file:
+                rows = json.load(file)
+            return [(_as_path(one), _as_path(place), int(device), int(inode)) for one, place, device, inode in rows]
         except FileNotFoundError:
             return []
+        except (ValueError, TypeError, RecursionError) as error:
+            raise StoreError(
+                f"{noted} is damaged: it does not tell which files came with a copy that was stopped",
+                file=noted,
+                hint=f"rm -r {quote(self.directory)}, then copy again",
+            ) from error
 
     def close(self) -> None:
         """Release the lock."""

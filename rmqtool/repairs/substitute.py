@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from shlex import quote
@@ -58,6 +58,11 @@ class Damaged:
     def of(cls, span: Span) -> Damaged:
         """Return the damage of a span that was bridged."""
         return cls(span.segment.path, span.file_offset, span.end - span.start, span.message)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Damaged:
+        """Return the damage that a state tells. Raises errors for what is not whole."""
+        return cls(str(told["file"]), int(told["offset"]), int(told["length"]), str(told["message"]))
 
     def as_json(self) -> dict[str, object]:
         """Return the damage as the contract has it: the code is the first word of the message."""
@@ -115,7 +120,7 @@ def substitute(
             _write_about(files, found | {"databases": had_databases, "damage": [vars(one) for one in damage]})
             recovered = had_databases or bool(damage) or store.filesystem.exists(ABORT)
         else:
-            damage = [Damaged(**one) for one in about["damage"]]
+            damage = about["damage"]
             if about["databases"]:
                 _use_file_settings(areas)
             recovered = bool(recover(areas.setup(), past_unread=True).changes)
@@ -146,14 +151,22 @@ def _read_about(files: PosixWritableFileSystem) -> dict[str, Any] | None:
     if not files.exists(_ABOUT):
         return None
     with files.open_read(_ABOUT) as file:
-        try:
-            found = json.loads(file.pread(file.size(), 0))
-        except ValueError:
-            found = None
-    if not isinstance(found, dict) or found.get("version") != _VERSION:
-        shown = files.shown("")
-        raise StoreError("this is not a state of serve --read-only", file=shown, hint="--state names another directory")
-    return found
+        data = file.pread(file.size(), 0)
+    shown = files.shown("")
+    try:
+        found = json.loads(data)
+        if found["version"] != _VERSION:
+            raise StoreError(
+                f"{shown} has version {found['version']}, and this rmqtool knows version {_VERSION}",
+                file=shown,
+                hint="serve it with the rmqtool that made it, or --state names another directory",
+            )
+        damage = [Damaged.from_json(one) for one in found["damage"]]
+        return {"state": str(found["state"]), "databases": bool(found["databases"]), "damage": damage}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(
+            "this is not a state of serve --read-only", file=shown, hint="--state names another directory"
+        ) from error
 
 
 def _write_about(files: PosixWritableFileSystem, about: dict[str, Any]) -> None:

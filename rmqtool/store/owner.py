@@ -30,6 +30,9 @@ class Owner(NamedTuple):
     token: str
 
 
+_TYPES = (int, int, str, str, str, str)
+
+
 def owner_directory() -> Path:
     """Return the directory of owner files; only the user may write or read in it."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -82,9 +85,11 @@ def find_owner(root: str, pid: int | None) -> Owner | None:
             return None
         with path.open(encoding="utf-8") as file:
             found = Owner(**json.loads(file.read(_LARGEST)))
-    except (OSError, ValueError, TypeError):
+        is_whole = all(map(isinstance, found, _TYPES))
+        is_right = is_whole and found.pid == pid and os.path.realpath(found.store) == os.path.realpath(root)
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
-    return found if found.pid == pid and os.path.realpath(found.store) == os.path.realpath(root) else None
+    return found if is_right else None
 
 
 def _is_private(directory: Path) -> bool:

@@ -353,11 +353,11 @@ def fill(root: str, tell: Callable[[int], object] = lambda _: None) -> None:
     """Store some batches, and tell so after each."""
     for number in range(_BATCHES):
         staging = JobDirectory(root, f"{number}")
-        import_staged(staging, [_staged(staging, number)], StreamBatch("query", number))
+        import_staged(staging, [staged_batch(staging, number)], StreamBatch("query", number))
         tell(number)
 
 
-def _staged(staging: JobDirectory, number: int) -> StagedFile:
+def staged_batch(staging: JobDirectory, number: int) -> StagedFile:
     import pyarrow as pa
 
     from rmqtool.columns.outgoing import Refusal, stage_messages
