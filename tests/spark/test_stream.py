@@ -131,7 +131,7 @@ def test_retention_is_told_in_a_sentence(spark: Any, tmp_path: Path) -> None:
     lake.catch_up()
     lake.store.append(300)
     lake.store.delete_first_segment()
-    with pytest.raises(Exception, match=r'broker-a has lost data.*option\("failOnDataLoss", "false"\) goes on'):
+    with pytest.raises(Exception, match=r'broker-a has lost data.*option\("failOnDataLoss", "false"\) continues'):
         lake.catch_up()
     lake.catch_up(failOnDataLoss="false")
     assert lake.keys()[-1] == "U00000309"
