@@ -12,6 +12,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from rmqtool.errors import ReadFailed
+from rmqtool.files.filesystem import join, split
+from rmqtool.formats import paths
 from rmqtool.log.queue_entries import QueueFile, QueueFiles, read_first_places
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import is_far
@@ -40,7 +42,7 @@ class QueueParts:
         """Return the same as bytes for ``unpack_queues``."""
         slices = self._slices(begin, end)
         if slices != self._last[0]:
-            self._last = slices, zlib.compress(json.dumps(self._select(slices)).encode(), _LEVEL)
+            self._last = slices, _pack(self._select(slices))
         return self._last[1]
 
     def _select(self, slices: list[slice]) -> list[QueueFiles]:
@@ -53,11 +55,26 @@ class QueueParts:
         ]
 
 
+def _pack(queues: Sequence[QueueFiles]) -> bytes:
+    """Return the queues of one store as bytes. The names of files follow from their offsets."""
+    rows = [
+        (*queue, is_batch, split(files[0].path)[0], [(file.base_offset, file.size) for file in files])
+        for queue, _, files, is_batch in queues
+    ]
+    return zlib.compress(json.dumps((queues[0].directory, rows)).encode(), _LEVEL)
+
+
 def unpack_queues(packed: bytes) -> list[QueueFiles]:
     """Return the queues that were packed by another process of this job."""
+    root, rows = json.loads(zlib.decompress(packed))
     return [
-        QueueFiles(QueueId(*queue), directory, tuple(QueueFile(*file) for file in files), is_batch)
-        for queue, directory, files, is_batch in json.loads(zlib.decompress(packed))
+        QueueFiles(
+            QueueId(topic, queue_id),
+            root,
+            tuple(QueueFile(base, size, join(above, paths.segment_name(base))) for base, size in files),
+            is_batch,
+        )
+        for topic, queue_id, is_batch, above, files in rows
     ]
 
 
