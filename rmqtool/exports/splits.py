@@ -5,7 +5,9 @@ A split is the work of one task: in this process, in a pool, or in Spark's execu
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from socket import gethostname
@@ -19,13 +21,15 @@ from rmqtool.columns.batches import Projection, iter_batches
 from rmqtool.errors import ReadFailed, StoreError, UsageError, WriteFailed
 from rmqtool.exports.choice import Choice, TimeUnit
 from rmqtool.exports.parquet import Layout, PartFile, PartWriter
+from rmqtool.files.filesystem import join, split
+from rmqtool.formats.paths import segment_name
 from rmqtool.log.by_queues import reader_of
-from rmqtool.log.queue_entries import AFTER, QueueFiles, read_places
-from rmqtool.log.queue_parts import QueueParts
+from rmqtool.log.queue_entries import QueueFile, QueueFiles, read_places
 from rmqtool.log.ranges import Answered, Plan, bounds_of_period, plan_ranges, range_length, read_plan
 from rmqtool.log.read import Damage, Part, Range, RangeReader, SegmentScan
 from rmqtool.log.select import Selection
 from rmqtool.log.sources import LogFile, LogKind, StoreLog, broker_names, read_store_log
+from rmqtool.store.listing import QueueId
 from rmqtool.store.open import absolute, is_far
 
 
@@ -134,28 +138,42 @@ def _ranges(file: LogFile, choice: Choice, start: int | None, log_end: int) -> I
             return
 
 
-# More bytes of queue files than this would make a plan too large for a driver: then each task lists the queues.
+# More bytes of queue files than this would make a plan too large for a driver: then each task lists the store.
 _MOST_SHIPPED = 64 << 20
+# Names of queues repeat: the fastest level makes a tenth of them.
+_LEVEL = 1
 
 
-def pack_queues(source: Source) -> dict[Range, bytes]:
-    """Return for each range of a source the queue files that its reader needs, for ``unpack_queues``.
+def pack_queues(source: Source) -> bytes | None:
+    """Return the queue files that the tasks of a source need, for ``unpack_queues``.
 
-    It is empty for a log that is read through, and if all of them would be too large to be sent to tasks.
+    All tasks get the same ones: in a damaged queue a search depends on the files that it has, and one task must find
+    the begin of the next one where that finds it. Return None for a log that is read through, and if what is sent with
+    all tasks would be too large.
     """
-    if not source.plan.queues:
-        return {}
-    parts, found, size = QueueParts(source.plan.queues), {}, 0
-    for asked in source.ranges:
-        begin = asked.file.base_offset + asked.start
-        end = asked.file.end_offset if asked.stop is None else asked.file.base_offset + asked.stop
-        # Entries that point past the end of the log are damage that the last task reports.
-        is_end = asked.stop is None and asked.file == source.plan.files[-1]
-        found[asked] = parts.packed(begin, AFTER if is_end else end)
-        size += len(found[asked])
-        if size > _MOST_SHIPPED:
-            return {}
-    return found
+    queues = source.plan.queues
+    if not queues:
+        return None
+    rows = [
+        (*queue, is_batch, split(files[0].path)[0], [(file.base_offset, file.size) for file in files])
+        for queue, _, files, is_batch in queues
+    ]
+    packed = zlib.compress(json.dumps((queues[0].directory, rows)).encode(), _LEVEL)
+    return packed if len(packed) * len(source.ranges) <= _MOST_SHIPPED else None
+
+
+def unpack_queues(packed: bytes) -> list[QueueFiles]:
+    """Return the queues that the driver has packed. The names of their files follow from the offsets."""
+    root, rows = json.loads(zlib.decompress(packed))
+    return [
+        QueueFiles(
+            QueueId(topic, queue_id),
+            root,
+            tuple(QueueFile(base, size, join(above, segment_name(base))) for base, size in files),
+            is_batch,
+        )
+        for topic, queue_id, is_batch, above, files in rows
+    ]
 
 
 class Messages(NamedTuple):
@@ -220,16 +238,15 @@ class BatchReader:
                 self.end_offset = place + int(records.column("total_size")[-1])
                 yield from spelled(part, self.projection)
 
-    def check_landing(self, following: Range, queues: Sequence[QueueFiles]) -> None:
+    def check_landing(self, following: Range) -> None:
         """Raise unless this range ended where the ``following`` one begins, found by the same search.
 
-        ``queues`` are those of the other range: in a damaged queue the search depends on the files that are there. By
-        induction no record is lost and none is read twice, even if the guess of a begin was wrong.
+        By induction no record is lost and none is read twice, even if the guess of a begin was wrong.
         """
         file, reached = following.file, self.reader.reached
         if self.reader.began is None or reached is None:
             return
-        begins = _begin_of(following, self.choice, queues)
+        begins = _begin_of(following, self.choice, self.queues)
         end = file.size if following.stop is None else following.stop
         if begins is None or reached == file.size:
             landed = (begins is None and reached >= end) or (reached == file.size and not _is_record(file, begins))

@@ -180,13 +180,6 @@ def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
         return Named(int(offset), int(unit["physical_offset"]), int(unit["size"]))
 
 
-def read_first_places(queue: QueueFiles) -> list[int]:
-    """Return the physical offset in the first entry of each file: ``AFTER`` if it is not written, and of the first file
-    ``BEFORE``, which need not be read."""
-    with _QueueUnits(queue) as opened:
-        return [BEFORE, *(opened.physical_offset(int(first)) for first in opened.firsts[1:-1])]
-
-
 def first_offset_from(queue: QueueFiles, physical_offset: int) -> int | None:
     """Return the queue offset of a simple queue's first entry for a physical offset or a later one, or None."""
     with _QueueUnits(queue) as opened:

@@ -14,8 +14,7 @@ from uuid import uuid4
 
 from rmqtool.errors import OptionalMissing, RmqtoolError, WriteFailed
 from rmqtool.exports.run import Answers, Job, Outcome, Request, run_export
-from rmqtool.exports.splits import WriteWork, pack_queues, require_same_target, require_same_view
-from rmqtool.log.queue_parts import unpack_queues
+from rmqtool.exports.splits import WriteWork, pack_queues, require_same_target, require_same_view, unpack_queues
 from rmqtool.log.ranges import Answered, Effort, iter_answers
 from rmqtool.log.read import Note, Range
 from rmqtool.spark.session import require_pyspark, session
@@ -35,7 +34,7 @@ _NO_WORKER = (
     (re.compile(r"(Cannot run program [^\n]*)"), "the executors have no such Python: {}"),
 )
 
-# The number of the job, the range, and the queue files that it needs (``pack_queues``).
+# The number of the job, the range, and the queues by which it is read, packed.
 Task = tuple[int, Range, bytes | None]
 
 
@@ -49,9 +48,9 @@ def _run_jobs(master: str, conf: Mapping[str, str], effort: Effort, jobs: Sequen
     works: list[WriteWork] = []
     for number, job in enumerate(jobs):
         packed = pack_queues(job.source)
-        tasks += [(number, asked, packed.get(asked)) for asked in job.source.ranges]
+        tasks += [(number, asked, packed) for asked in job.source.ranges]
         # The works are sent to every task.
-        works.append(replace(job.work, queues=()) if packed else job.work)
+        works.append(job.work if packed is None else replace(job.work, queues=()))
     answers = iter(_run_tasks(master, conf, effort, works, tasks) if tasks else [])
     for job in jobs:
         yield _in_order(job, answers)

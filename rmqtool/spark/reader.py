@@ -10,7 +10,7 @@ messages is ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import zip_longest
@@ -32,10 +32,9 @@ from pyspark.sql.datasource import (
 
 from rmqtool.errors import StoreError
 from rmqtool.exports.choice import LEAST_SPLIT_SIZE, Choice, OnCorrupt
-from rmqtool.exports.splits import BatchReader, Source, pack_queues, plan_sources, require_same_view
+from rmqtool.exports.splits import BatchReader, Source, pack_queues, plan_sources, require_same_view, unpack_queues
 from rmqtool.filters.tags import parse_tags
 from rmqtool.log.queue_entries import QueueFiles
-from rmqtool.log.queue_parts import unpack_queues
 from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest
 from rmqtool.log.read import Damage, Range, as_damage
 from rmqtool.log.sources import read_queue_files
@@ -62,15 +61,14 @@ class Split(InputPartition):
         following: Range | None,
         source: Source,
         damages: Sequence[Damage],
-        packed: Mapping[Range, bytes],
+        queues: bytes | None,
     ) -> None:
         super().__init__(None)
         self.asked = asked
         self.following = following
         self.broker = source.broker
-        # The queue files that the two ranges need. Without them a task that reads by queues lists the store.
-        self.queues = packed.get(asked)
-        self.queues_after = None if following is None else packed.get(following)
+        # The queues, packed. Without them a task that reads by queues lists the store.
+        self.queues = queues
         self.queues_of = source.log.root if source.plan.queues else None
         self.bounds = (source.choice.physical_begin, source.choice.physical_end)
         self.version = source.choice.version
@@ -84,7 +82,7 @@ class Split(InputPartition):
         self.is_end = is_last and following is None
 
     def find_queues(self) -> list[QueueFiles]:
-        """Return the queue files that the range needs; none if it is read through."""
+        """Return the queues by which the range is read; none if it is read through."""
         if self.queues is not None:
             return unpack_queues(self.queues)
         return [] if self.queues_of is None else read_queue_files(self.queues_of)
@@ -164,8 +162,7 @@ def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Itera
         missing = damage.file != split.asked.file.name
         yield from maker.of_damage(damage, split.asked.file.end_offset if missing else base + damage.file_offset)
     if split.following is not None:
-        after = split.queues_after
-        reader.check_landing(split.following, queues if after is None else unpack_queues(after))
+        reader.check_landing(split.following)
 
 
 def splits_of(source: Source) -> Iterator[Split]:

@@ -146,10 +146,23 @@ def test_tasks_of_an_export_get_the_queue_files_they_need(store: Unpacker, tmp_p
     packed = pack_queues(source)
     work = WriteWork(str(tmp_path), "part", source.broker, source.choice, source.plan.queues)
     whole = [work(asked).found.files for asked in source.ranges]
-    sent = [(0, asked, packed[asked]) for asked in source.ranges]
+    assert packed is not None
+    sent = [(0, asked, packed) for asked in source.ranges]
     found = list(_try_all([replace(work, queues=())], sent))
     assert [answer.found.files for answer in found if isinstance(answer, Answered)] == whole
     assert sum(file.rows for files in whole for file in files) > 100
+
+
+def test_a_queue_file_of_zeros_misleads_all_tasks_alike(tmp_path: Path) -> None:
+    """A task ends where the next one begins, although zeros hide other entries from some searches."""
+    version = VERSIONS[-1]
+    zeroed = mutations(version)["A/cq-file-zeroed@first"]
+    with Workshop(tmp_path).damaged(version, zeroed, abort=False) as root:
+        everything = rows(root)
+        for topic in sorted({row["topic"] for row in everything})[:2]:
+            expected = [row for row in everything if row["topic"] == topic]
+            assert rows(root, topic=topic, splitsize="20000") == expected
+    assert len(everything) > 1000
 
 
 @pytest.mark.parametrize(
