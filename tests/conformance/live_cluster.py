@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import pyarrow.parquet as pq
 
 import rmqtool
 from rmqtool.cli import main as rmqtool_main
+from tests.conformance.mqadmin_commands import run_commands
 from tests.conformance.oracle.packages import _OPENED, prepare
 
 NAMES = "127.0.0.1:9876"
@@ -150,17 +150,11 @@ def send_all(client: rmqtool.Cluster, many: int) -> int:
     return count
 
 
-def topic_status(version: str, home: Path) -> dict[str, list[int]]:
-    """Return the bounds of the queues as mqadmin prints them."""
-    words = ("topicStatus", "-n", NAMES, "-t", TOPIC)
-    command = java(version, home, "org.apache.rocketmq.tools.command.MQAdminStartup", *words)
-    rows: list[tuple[str, str, str]] = []
-    for _ in range(3):  # on a busy machine its own timeouts are too short
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
-        rows = re.findall(r"^broker-a\s+(\d+)\s+(\d+)\s+(\d+)", run.stdout, re.MULTILINE)
-        if rows:
-            break
-    return {queue: [int(least), int(most)] for queue, least, most in rows}
+def shown_by_mqadmin(version: str, home: Path, topics: list[str]) -> dict[str, str]:
+    """Return what mqadmin shows of the broker, its topics and its groups."""
+    lines = ["clusterList", "topicList", "consumerProgress", "consumerProgress -g Half"]
+    lines += [f"topicStatus -t {topic}" for topic in topics]
+    return dict(zip(lines, run_commands(version, home, NAMES, lines), strict=True))
 
 
 def write_groups(version: str, store: Path) -> None:
@@ -194,6 +188,8 @@ def life(version: str, directory: Path, many: int = MESSAGES) -> dict[str, Any]:
             client.topic("create", TOPIC, queues=QUEUES)
             wait_for_route(client)
             seen["sent"] = send_all(client, many)
+            taken = printed("consume", ADDRESS, "-g", "Half", "-t", TOPIC, "-n", many // 2, "--commit", "--jsonl")
+            seen["taken"] = [taken[0], taken[1].count("\n")]
             time.sleep(3)
             seen["info"] = client.info()
             hidden = [f'"topic": "{one}"' for one in UNLISTED if one not in seen["info"]["topics"]]
@@ -205,7 +201,7 @@ def life(version: str, directory: Path, many: int = MESSAGES) -> dict[str, Any]:
             ]
             # The broker writes its table at each change, and we read it beside.
             seen["altered"] = rmqtool.groups(store)["Written"]["retryMaxTimes"]
-        seen["mqadmin"] = topic_status(version, directory / "home")
+        seen["mqadmin"] = shown_by_mqadmin(version, directory / "tools", list(seen["info"]["topics"]))
         begun = time.monotonic()
         status, found = printed("cat", ADDRESS, "--jsonl")
         seen["seconds"] = time.monotonic() - begun
