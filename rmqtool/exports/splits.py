@@ -140,7 +140,7 @@ def _ranges(file: LogFile, choice: Choice, start: int | None, log_end: int) -> I
 
 # More bytes of queue files than this would make a plan too large for a driver: then each task lists the store.
 _MOST_SHIPPED = 64 << 20
-# Names of queues repeat: the fastest level makes a tenth of them.
+# Names of queues and sizes of files repeat: the list of 200 queues with 3,200 files takes 1.5 KB instead of 76.
 _LEVEL = 1
 
 
