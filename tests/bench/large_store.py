@@ -66,7 +66,8 @@ _SKEW = 1.5
 class _Drawn:
     """Messages with random content, the same ones in each run."""
 
-    def __init__(self, body_length: int, topics: int, queues: int) -> None:
+    def __init__(self, body_length: int, topics: int, queues: int, rate: int) -> None:
+        self.rate = rate
         self.drawn = np.random.default_rng(11)
         letters = self.drawn.integers(97, 123, (_WORDS, _PER_WORD - 1), np.uint8)
         lengths = self.drawn.integers(2, _PER_WORD, _WORDS)
@@ -98,14 +99,14 @@ class _Drawn:
             tails.append(encode_tail(b"Quiet" if topic < 0 else b"Orders%d" % topic, properties.encode()))
         if not first:
             queues[0] = 0
-        numbers = np.arange(first, first + count)
+        times = START + np.arange(first, first + count) * 1000 // self.rate
         return Outgoing(
             bodies=bodies,
             tails=tails,
             queue_ids=queues,
             queue_offsets=np.array(offsets, np.int64),
-            born_timestamps=START + numbers // 10,
-            store_timestamps=START + numbers // 10 + 1,
+            born_timestamps=times,
+            store_timestamps=times + 1,
             born_hosts=[HOST],
             store_host=HOST,
         )
@@ -130,12 +131,13 @@ def write_large_store(
     topics: int = 4,
     queues: int = 200,
     drawn: bool = False,
+    rate: int = 10_000,
 ) -> int:
     """Write a store whose log has about ``total`` bytes; return how many messages it holds.
 
-    ``queues`` is of all ``topics`` together.
+    ``queues`` is of all ``topics`` together, ``rate`` how many ``drawn`` messages come in a second.
     """
-    messages = _Drawn(body_length, topics, queues) if drawn else None
+    messages = _Drawn(body_length, topics, queues, rate) if drawn else None
     letters = np.random.default_rng(7).integers(97, 123, 4096 + body_length, np.uint8).tobytes()
     rules = DispatchRules()
     (root / "commitlog").mkdir(parents=True)
