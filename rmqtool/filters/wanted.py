@@ -125,7 +125,6 @@ class Asked(TypedDict, total=False):
 
 def want(**asked: Unpack[Asked]) -> Wanted:
     """Return the question; raise UsageError for an expression that does not parse."""
-    from rmqtool.filters.sql92 import parse_selector
     from rmqtool.filters.tags import parse_tags
 
     topics, tags, where, body = (asked.get(name) for name in ("topics", "tags", "where", "body"))
@@ -136,10 +135,17 @@ def want(**asked: Unpack[Asked]) -> Wanted:
         end=asked.get("end"),
         tags=None if tags is None else parse_tags(str(tags)),
         key=asked.get("key"),
-        where=None if where is None else parse_selector(str(where), whole=True),
+        where=None if where is None else _selector(str(where)),
         body=None if body is None else _body_pattern(str(body)),
         limit=asked.get("limit"),
     )
+
+
+def _selector(text: str) -> Selector:
+    # Most questions have no expression: its parser is loaded for those that do.
+    from rmqtool.filters.sql92 import parse_selector
+
+    return parse_selector(text, whole=True)
 
 
 def _body_pattern(text: str) -> BodyPattern:
