@@ -210,18 +210,20 @@ _MASKS = (
     (r"V[45]_\d(_\d)?|(?<=ersion=)\d{3}|(?<=TPS: )\d+", "VERSION"),
     (r"/\S*/(real|ours|cluster|served)\b|/tmp/rmqtool-\w+", "HOME"),
 )
-# Upstream's brokers of 5.x name a topic among the groups that consume it, as a group that has consumed nothing.
-_ITSELF = re.compile(
-    r"(?:DefaultCluster +)?(\w+) +\1 .*|MessageTrack \[consumerGroup=(Orders|Refused), .*|See http.*RETRY.*"
-)
+# Brokers of 5.x name a topic among the groups that consume it: a group of its name, which does not exist.
+_ITSELF = re.compile(r"(?:DefaultCluster +)?(\w+) +\1( .*)?")
+# A client looks for its empty retry queue every 30 seconds, and commits in it 15 seconds later.
+_RETRY = re.compile(r"%RETRY%Billing broker-a 0 .*")
+_ITS_TRACK = r"(?s)MessageTrack \[consumerGroup=Orders, trackType=UNKNOWN, .*?RETRY%Orders.*?\)\]\s*"
 
 
 def masked(text: str) -> list[str]:
     """Return the lines of a screen without what a run decides; in the order of their text, for tables have none."""
+    text = re.sub(_ITS_TRACK, "", text)
     for pattern, stands in _MASKS:
         text = re.sub(pattern, stands, text)
     lines = (" ".join(line.split()) for line in text.splitlines())
-    return sorted(line for line in lines if line and not _ITSELF.fullmatch(line))
+    return sorted(line for line in lines if line and not (_ITSELF.fullmatch(line) or _RETRY.fullmatch(line)))
 
 
 # Screens of names and values. Brokers show hundreds of settings and states of threads that serve does not have. What
