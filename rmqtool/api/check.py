@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from rmqtool.api.store import Place, is_one_file, store_of
+from rmqtool.api.store import Place, is_one_file, opened_here, reopened, store_of
 from rmqtool.api.wanted import Working, effort_of, require_known, unknown_places, wanted_of
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqtool.checks.check import Check, CheckOptions
+    from rmqtool.checks.tier_check import TierCheck
     from rmqtool.findings import CodeEntry
     from rmqtool.store.open import Store
 
@@ -37,19 +38,25 @@ class How(TypedDict, total=False):
 class Checking:
     """A check of an open store: iterate over ``check``, then read its summary."""
 
-    check: Check
+    check: Check | TierCheck
     root: str
     note: str | None = None
 
 
-def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check:
+def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check | TierCheck:
     """Compare every part of a store with every other. Iterate to get each ``Finding``; then ``summary`` is complete."""
     from rmqtool.checks.check import Check
+    from rmqtool.checks.tier_check import TierCheck
+    from rmqtool.store.tiers import Tier
 
     require_known("check", how, tuple(How.__annotations__))
     named = store_of(store)
     options = _options(how)
-    return Check(named.open()._opened or named.reopen(), options, effort_of(jobs))
+    found = reopened(named) if named._opened is None else named._opened
+    if isinstance(found, Tier):
+        return TierCheck(found, options, effort_of(jobs))
+    named._opened = found
+    return Check(found, options, effort_of(jobs))
 
 
 @contextmanager
@@ -59,9 +66,14 @@ def checking(store: Place, work: Working | None = None, **how: Unpack[How]) -> I
     Raises ``NotFound`` for a topic that does not exist: a clean result would read as if it was checked.
     """
     from rmqtool.checks.check import Check
+    from rmqtool.checks.tier_check import TierCheck
+    from rmqtool.store.tiers import Tier
 
     named, options = store_of(store), _options(how)
-    with named.use() as opened:
+    with opened_here(named) as opened:
+        if isinstance(opened, Tier):
+            yield Checking(TierCheck(opened, options, effort_of(**(work or {}))), opened.root)
+            return
         note = None
         if is_one_file(named.path) and not options.only:
             options, note = _of_one_file(opened, named.path, options)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
 from rmqtool.api.cluster import opened_cluster
-from rmqtool.api.store import Place, is_remote, opened
+from rmqtool.api.store import Place, is_remote, opened_here
 from rmqtool.api.wanted import WHERE, Json, Said, Where, require_known, unknown_places, wanted_of
 from rmqtool.errors import Exit, UsageError, worst
 from rmqtool.findings.finding import UNREAD
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqtool.findings import Finding
     from rmqtool.look.overview import Overview
     from rmqtool.store.open import Store
+    from rmqtool.store.tiers import Tier
 
 
 class View(StrEnum):
@@ -62,13 +63,19 @@ def glance(store: Place, view: str | None = None, *, group: str | None = None, *
     from rmqtool.checks import quick
     from rmqtool.formats.config_shapes import is_own_group
     from rmqtool.look.overview import read_overview
+    from rmqtool.look.tier_overview import add_tier
+    from rmqtool.store.tiers import Tier
 
     require_known("glance", which, WHERE)
     if is_remote(store):
         return _remote_glance(store, view, group, which)
-    with opened(store) as found:
+    with opened_here(store) as found:
+        if isinstance(found, Tier):
+            return _tier_glance(found, view, group, which)
         overview = read_overview(found)
         quick.judge(found, overview)
+        if found.config.tiered_store_file_path:
+            add_tier(overview, found)
         rows: list[Json] = []
         said: list[Said] = []
         if view is not None:
@@ -78,6 +85,32 @@ def glance(store: Place, view: str | None = None, *, group: str | None = None, *
             said += _said(found, overview, group, which)
         own = frozenset(filter(is_own_group, overview.groups))
         return Glance(found.root, overview.as_json(), overview.findings, rows, own, said, overview.missing)
+
+
+def _tier_glance(tier: Tier, view: str | None, group: str | None, which: Where) -> Glance:
+    """Look at a tier of tiered storage."""
+    from rmqtool.look.tier_overview import read_tier_overview
+
+    if view in (View.GROUPS, View.CONFIG):
+        raise UsageError(f"a tier has no {view}", hint="info STORE topics, queues or files; for more give its store")
+    overview = read_tier_overview(tier)
+    rows: list[Json] = []
+    if view is not None:
+        listed = {View.TOPICS: _topic_rows, View.QUEUES: _queue_rows}.get(View(view))
+        rows = list(_tier_files(tier) if listed is None else _kept(listed(overview), group, which))
+    said = [] if view is None else list(_unmatched(rows, group, which))
+    return Glance(tier.root, overview.as_json(), overview.findings, rows, frozenset(), said, None)
+
+
+def _tier_files(tier: Tier) -> Iterator[Json]:
+    from rmqtool.formats.paths import classify
+
+    queues = tier.queues.values()
+    segments = [segment for queue in queues for segment in (*queue.log, *queue.entries)]
+    for segment in (*segments, *tier.index):
+        status = tier.filesystem.find_stat(segment.path)
+        row = {"file": segment.path, "kind": classify(segment.path).kind.value, "size": segment.size}
+        yield {**row, "modified": status.mtime_ns // 1_000_000 if status else None}
 
 
 def _remote_glance(place: Place, view: str | None, group: str | None, which: Where) -> Glance:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from shlex import quote
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from rmqtool.api.cluster import opened_cluster
-from rmqtool.api.store import Place, is_remote, store_of
+from rmqtool.api.older import find_in_tier, older_messages, with_tier
+from rmqtool.api.store import Place, is_remote, opened_here, store_of
 from rmqtool.api.wanted import WHERE, Json, Where, Working, effort_of, require_known, wanted_of
 from rmqtool.errors import Exit, UsageError, worst
 
@@ -90,6 +92,8 @@ def find(
     from rmqtool.engine.clock import SystemClock
     from rmqtool.formats.message_json import message_json
     from rmqtool.look.lookup import Lookup, answer_head
+    from rmqtool.store.tiers import Tier
+    from rmqtool.store.time_search import Boundary
 
     narrowed = wanted_of(which, limit=how.get("limit"))
     question = question_of(what, how, narrowed)
@@ -101,18 +105,31 @@ def find(
         yield _asked(store, question, how, narrowed)
         return
     named = store_of(store)
-    with named.use() as opened:
+    with opened_here(named) as opened:
+        if isinstance(opened, Tier):
+            if how.get("history"):
+                raise UsageError("--history needs a store", hint="give the store that the tier belongs to")
+            lower_or_upper = Boundary(how.get("boundary") or Boundary.LOWER)
+            head, found = find_in_tier(opened, question, narrowed, lower_or_upper, effort_of(**(work or {})))
+            messages = (message_json(message).fields for message in found.messages)
+            yield Found(head, len(found.messages), messages, found.findings, is_found=found.is_found)
+            return
         notes: list[str] = []
         boundary = _boundary(how.get("boundary"), question, opened, notes)
         as_asked = named.as_version is not None
         answer = Lookup(opened, narrowed, boundary, as_asked, lambda: effort_of(**(work or {}))).find(question)
         now = SystemClock().now()
         head = answer_head(opened, answer, now, history=how.get("history", False), group=how.get("group"))
-        messages = (message_json(message).fields for message in answer.iter_messages(opened))
+        older = older_messages(opened, answer, narrowed, boundary, notes, effort_of(**(work or {})))
+        if older and how.get("history"):
+            notes.append("the history of messages in the tier is not read")
+        messages = (message_json(message).fields for message in chain(older, answer.iter_messages(opened)))
+        head = with_tier(head, answer, older)
+        places, is_found = len(answer.places) + len(older), answer.is_found or bool(older)
         hint = answer.hint or _letters_command(head)
-        if hint is None and not answer.is_found:
+        if hint is None and not is_found:
             hint = _fix_command(answer.findings)
-        yield Found(head, len(answer.places), messages, answer.findings, notes, is_found=answer.is_found, hint=hint)
+        yield Found(head, places, messages, answer.findings, notes, is_found=is_found, hint=hint)
 
 
 def _letters_command(head: Json) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from rmqtool.api.cluster import Cluster
 from rmqtool.config import StoreConfig, Version
-from rmqtool.errors import UsageError
+from rmqtool.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from rmqtool.api.topic import Settings as TopicSettings
     from rmqtool.api.wanted import Where, Which
     from rmqtool.checks.check import Check
+    from rmqtool.checks.tier_check import TierCheck
     from rmqtool.log.sources import Source
     from rmqtool.progress import Progress
     from rmqtool.store.open import Store as OpenStore
+    from rmqtool.store.tiers import Tier
 
 __all__ = ["Place", "Settings", "Store", "Version", "open", "opened", "store_of"]
 
@@ -183,7 +185,7 @@ class Store:
 
         return stat(self, by, jobs=jobs, **which)
 
-    def check(self, *, jobs: int = 1, **how: Unpack[CheckHow]) -> Check:
+    def check(self, *, jobs: int = 1, **how: Unpack[CheckHow]) -> Check | TierCheck:
         """Compare every part of the store with every other; see ``rmqtool.check``."""
         from rmqtool.api.check import check
 
@@ -338,6 +340,30 @@ def opened(place: Place) -> Iterator[OpenStore]:
     """Open a store for the time of the context; one that is open already stays open."""
     with store_of(place).use() as store:
         yield store
+
+
+@contextmanager
+def opened_here(place: Place) -> Iterator[OpenStore | Tier]:
+    """Open a store, or a tier of tiered storage, for the time of the context; a store that is open stays open."""
+    store = store_of(place)
+    if store._opened is not None:
+        yield store._opened
+        return
+    with reopened(store) as found:
+        yield found
+
+
+def reopened(store: Store) -> OpenStore | Tier:
+    """Open a store as it is now, or the tier that its path names."""
+    try:
+        return store.reopen()
+    except StoreError:
+        from rmqtool.store.tiers import find_tier, open_tier
+
+        named = find_tier(store.path)
+        if named is None:
+            raise
+        return open_tier(named.root)
 
 
 @contextmanager

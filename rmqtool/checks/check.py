@@ -13,15 +13,14 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqtool.checks import databases, features, files, state
+from rmqtool.checks import databases, features, files, state, tier_judge
 from rmqtool.checks.case import Case, Depth, Walk
 from rmqtool.checks.index_files import IndexJudge, check_index_quickly
 from rmqtool.checks.log import LogJudge
 from rmqtool.checks.queues import QueueJudge
-from rmqtool.errors import FileMissing, ReadFailed, UsageError
+from rmqtool.errors import FileMissing, OptionalMissing, ReadFailed, UsageError
 from rmqtool.filters.wanted import TopicPatterns, parse_patterns
-from rmqtool.findings import FAMILIES, Finding, Severity, addressed, broker_text, find_code, is_command
-from rmqtool.findings.finding import UNREAD
+from rmqtool.findings import FAMILIES, UNREAD, Finding, Severity, addressed, broker_text, find_code, is_command
 from rmqtool.formats import paths
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
@@ -210,6 +209,8 @@ class Check:
         self._extract = extract
         self.summary = Summary()
         self._repair_helps = False
+        # The verified parts of the tier, as text.
+        self._tier_words: str | None = None
         self._other_fix: str | None = None
         # Whether the check began again, without the queues and index files that cannot be read.
         self._repeats = False
@@ -217,6 +218,11 @@ class Check:
         self._now = now
         self._sequences: dict[tuple[str, int], Sequence] | None = None
         self._deadline = None if self.options.max_seconds is None else now() + self.options.max_seconds
+
+    @property
+    def missing(self) -> OptionalMissing | None:
+        """The optional library without which a part was not checked."""
+        return self.case.missing
 
     def __repr__(self) -> str:
         found = self.summary
@@ -268,6 +274,8 @@ class Check:
                 yield from self._guarded(check(case))
         if options.depth is not Depth.QUICK and not files.is_unmounted(case):
             yield from self._parts()
+        if options.wants("TI", "CL") and self.store.config.tiered_store_file_path:
+            yield from self._guarded(self._tier())
         self.summary.proven, self.summary.not_proven = self._proofs()
 
     def _completed(self, finding: Finding) -> Finding:
@@ -305,6 +313,8 @@ class Check:
             proven = [f"{apart}messages, queues, index, settings"]
         if read and self.options.depth is not Depth.DEEP and not files.is_unmounted(self.case):
             open_ends.append("whole compressed bodies, long timer logs (add --deep)")
+        if self._tier_words is not None and read:
+            proven.append(f"{apart}{self._tier_words}")
         if self.case.live:
             open_ends.append(f"the log after {self.case.end.physical_offset}, which is being written")
         if self.summary.resume is not None:
@@ -338,6 +348,15 @@ class Check:
         if self.options.wants("RX", "CQ"):
             yield from self._guarded(databases.check_databases(self.case, self._sequences))
             self.summary.queues = len(self.case.queues.keys() | self.case.row_queues) + len(self.case.batch_queues)
+
+    def _tier(self) -> Iterator[Finding]:
+        """Check the tier that the settings of the store name."""
+        counts = yield from tier_judge.check_tier(self.case, self._effort)
+        if counts is not None:
+            words = f"tier: {counts.messages} messages, queue entries, index files, metadata"
+            self._tier_words = words if counts.is_complete else None
+            self.summary.files += counts.files
+            self.summary.complete = self.summary.complete and counts.is_complete
 
     def _messages(self) -> Iterator[Finding]:
         """Read the log, and judge queues and index by it."""

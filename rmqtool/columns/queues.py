@@ -45,6 +45,21 @@ def decode_batch_units(data: Buffer) -> Units:
     return np.frombuffer(data, _BATCH_UNIT, len(data) // BATCH_UNIT_SIZE)
 
 
+_TIER_ITEM = np.dtype(layouts.TIERED_SEALED_ITEM.dtype())
+_TIER_SLOT = np.dtype(layouts.TIERED_INDEX_SLOT.dtype())
+
+
+def decode_tier_items(data: Buffer) -> Units:
+    """Return the items in bytes of a sealed index file of a tier; a shorter rest is left out."""
+    return np.frombuffer(data, _TIER_ITEM, len(data) // _TIER_ITEM.itemsize)
+
+
+def decode_tier_slots(data: Buffer) -> tuple[Ints, Ints]:
+    """Return the file offsets and lengths of the items of slots, from bytes of a sealed index file of a tier."""
+    slots = np.frombuffer(data, _TIER_SLOT, len(data) // _TIER_SLOT.itemsize)
+    return slots["position"].astype(np.int64), slots["length"].astype(np.int64)
+
+
 class QueueRun(NamedTuple):
     """Entries of one queue in the order of the log, and the queue offsets that their records name."""
 

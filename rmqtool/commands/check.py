@@ -70,8 +70,8 @@ def check(
     with show.output() as output:
         with checking(broker.store(path), work.asked(output), **how) as found:
             status = _show(output, found, path, fail_on or Severity.WARNING, report)
-        if found.check.case.missing is not None:
-            raise found.check.case.missing
+        if found.check.missing is not None:
+            raise found.check.missing
     return worst(status, Exit.DONE if found.check.summary.complete else Exit.SKIPPED)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rmqtool.findings.codes import FAMILIES, CodeEntry, Severity
 from rmqtool.findings.finding import (
+    UNREAD,
     Finding,
     Place,
     addressed,
@@ -22,6 +23,7 @@ from rmqtool.findings.finding import (
 
 __all__ = [
     "FAMILIES",
+    "UNREAD",
     "CodeEntry",
     "Finding",
     "Place",

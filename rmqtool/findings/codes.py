@@ -56,6 +56,7 @@ FAMILIES: dict[str, str] = {
     "DL": "DLedger",
     "CM": "compaction",
     "RX": "RocksDB",
+    "TI": "tiered storage",
     "BD": "bodies",
 }
 
@@ -70,6 +71,9 @@ _TIMERS = "rmqtool repair {store} timers"
 SALVAGE = "rmqtool copy {store} {store}.new --salvage"
 _LOST = "none; the original value cannot be restored (rmqtool cat shows the message as it is now)"
 _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
+
+_MOUNT_TIER = "mount the volume of the tier, or name its directory: --conf tieredStoreFilePath=DIR"
+_TIER_BACKUP = "restore the tier from a backup (repair does not change it), then run check again"
 
 _CUT = (
     "the lost bytes cannot be restored; a repair makes readers skip them. A broker that reads this place at its start "
@@ -665,6 +669,87 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         SALVAGE,
         (),
         ("5.x: reads the row as it is, when it is needed",),
+    ),
+    CodeEntry(
+        "TI-MOUNT",
+        _WARNING,
+        "The directory of the tier (tieredStoreFilePath) is missing.",
+        "the older messages of all queues cannot be read",
+        _MOUNT_TIER,
+        (),
+        ("5.x: makes empty files for all segments, and reads no older message",),
+    ),
+    CodeEntry(
+        "TI-NAME",
+        _WARNING,
+        "A file in a tier has a foreign name.",
+        "no broker reads the file",
+        _TIER_BACKUP,
+        (),
+        ("5.x: ignores the file",),
+    ),
+    CodeEntry(
+        "TI-META",
+        _ERROR,
+        "A segment of a tier is missing, or is shorter than in the metadata of the tier.",
+        "the messages in the missing bytes are lost",
+        _TIER_BACKUP,
+        (),
+        ("5.x: makes an empty file for a missing segment; takes the size of the last segment from the file",),
+    ),
+    CodeEntry(
+        "TI-ALONE",
+        _WARNING,
+        "A segment of a tier is not in the metadata of the tier, or is shorter there.",
+        "a broker does not read these bytes",
+        _TIER_BACKUP,
+        (),
+        ("5.x: ignores the bytes; of the last segment of a queue it takes the size of the file",),
+    ),
+    CodeEntry(
+        "TI-GAP",
+        _ERROR,
+        "A segment of a queue is missing in a tier, between two others.",
+        "a broker does not find the messages of these entries",
+        _TIER_BACKUP,
+        (),
+        ("5.x: reads across the gap",),
+    ),
+    CodeEntry(
+        "TI-QUEUE",
+        _ERROR,
+        "An entry of a queue in a tier does not point to its message.",
+        "consumers do not receive the message",
+        _TIER_BACKUP,
+        ("MessageFormatUtil split buffer error, found unknown magic code. Message offset: {}, wrong magic code: {}",),
+        ("5.x: leaves the message out",),
+    ),
+    CodeEntry(
+        "TI-MISSING",
+        _WARNING,
+        "A message in a tier has no entry in its queue there.",
+        "the tier does not give the message to consumers",
+        _TIER_BACKUP,
+        (),
+        ("5.x: leaves the message out",),
+    ),
+    CodeEntry(
+        "TI-INDEX",
+        _WARNING,
+        "An index file of a tier is damaged, or an entry in it points to no message.",
+        "a query by key can miss older messages",
+        _TIER_BACKUP,
+        (),
+        ("5.x: answers without the messages of this file, or with wrong ones",),
+    ),
+    CodeEntry(
+        "TI-HOLE",
+        _ERROR,
+        "Messages of a queue are neither in the tier nor in the store.",
+        "the messages were deleted before they were copied; they are lost",
+        _TIER_BACKUP,
+        (),
+        ("5.x: deletes the queue in the tier, and begins again with the first message of the store",),
     ),
     CodeEntry(
         "BD-INFLATE",

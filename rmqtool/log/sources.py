@@ -345,10 +345,10 @@ def _tier_before(store: Store, logs: Sequence[LogFile], queues: Sequence[QueueFi
         return _Earlier([], found and f"{found.reason}: older messages are not read")
     with found as tier:
         log_min = logs[0].base_offset if logs else 0
-        return _Earlier(tier_files(tier, _shown(store, tier), log_min, first_kept(queues, log_min)))
+        return _Earlier(tier_files(tier, tier_label(store, tier), log_min, first_kept(queues, log_min)))
 
 
-def _shown(store: Store, tier: Tier) -> str:
+def tier_label(store: Store, tier: Tier) -> str:
     """Return the directory of a tier as people see it: relative to its store if it is there."""
     return beneath(store.root, tier.root) or tier.root
 

@@ -331,10 +331,10 @@ def _candidates(data: bytes) -> Iterator[int]:
 
 
 def read_record_at(
-    file: ReadableFile, base_offset: int, file_offset: int, *, verify: bool = True
+    file: ReadableFile, base_offset: int, file_offset: int, *, verify: bool = True, compacted: bool = False
 ) -> Message | Flaw | None:
     """Return ``SegmentWalk.record_at`` for a caller that knows where a record begins; read nothing else."""
-    walk = SegmentWalk(file, base_offset)
+    walk = SegmentWalk(file, base_offset, compacted=compacted)
     walk.window = Window(walk.file, walk.end, RECORD_WINDOW)
     return walk.record_at(file_offset, verify=verify)
 

@@ -123,6 +123,7 @@ class Overview:
     # None if part of the configuration could not be read: missing queues are not judged then.
     configs: Configs | None = None
     attempts: Attempts = field(default_factory=lambda: Attempts(""))
+    tier: dict[str, object] | None = None
 
     @property
     def host(self) -> tuple[str, int] | None:
@@ -172,6 +173,7 @@ class Overview:
             },
             "findings": [finding.as_json() for finding in self.findings],
             **({} if self.disk is None else {"disk": self.disk.as_json()}),
+            **({} if self.tier is None else {"tier": self.tier}),
         }
 
 

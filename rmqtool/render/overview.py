@@ -68,11 +68,19 @@ def overview_lines(
 
     ``store`` is how it is typed.
     """
+    if shown["layout"] == "tier":
+        yield from _tier_lines(output, shown)
+        for finding in findings:
+            yield from finding_lines(finding, output)
+        yield from _verdict(output, findings, f"rmqtool check {store}")
+        return
     yield from _lines(output, "store", f"{text.neutral(shown['store'])}   {shown['layout']}, as {shown['version']}")
     yield from _lines(output, "", f"({text.neutral(shown['versionReason'])})")
     yield from _lines(output, "broker", _broker_words(shown))
     yield from _log_lines(output, shown)
     yield from _lines(output, "queues", _queue_words(shown["topics"]))
+    if "tier" in shown:
+        yield from _lines(output, "tier", f"{text.neutral(shown['tier']['path'])}   {_tier_words(shown['tier'])}")
     yield from _lines(output, "index", _index_words(output, shown["index"]))
     yield from _lines(output, "checkpoint", _checkpoint_words(output, shown["checkpoint"]))
     yield from _lines(output, "groups", _group_words(shown["groups"], own))
@@ -81,6 +89,25 @@ def overview_lines(
     # After a crash the question is what the next start deletes; otherwise what is in the messages.
     crashed = any(one.code == "ST-ABORT" and one.severity is not Severity.NOTICE for one in findings)
     yield from _verdict(output, findings, f"rmqtool {'recover' if crashed else 'check'} {store}")
+
+
+def _tier_words(tier: Mapping[str, Any]) -> str:
+    return f"{text.counted(tier['queues'], 'queue')}, {text.size(tier['bytes'])}"
+
+
+def _tier_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a tier has; the rest of what a broker keeps is in its store."""
+    tier, log = shown["tier"], shown["commitLog"]
+    yield from _lines(output, "tier", text.neutral(tier["path"]))
+    named = text.neutral(f"{tier['broker']} of {tier['cluster']}")
+    host = f"   {shown['broker']['host']}" if "host" in shown["broker"] else ""
+    yield from _lines(output, "broker", f"{named}{host}")
+    yield from _lines(output, "logs", f"{text.counted(log['files'], 'file')}, {text.size(log['maxOffset'])}")
+    if "firstStoreTimestamp" in log and "lastStoreTimestamp" in log:
+        first, last = _time(output, log["firstStoreTimestamp"]), _time(output, log["lastStoreTimestamp"])
+        yield from _lines(output, "", f"stored {first} to {last}")
+    yield from _lines(output, "queues", _queue_words(shown["topics"]))
+    yield from _lines(output, "index", _index_words(output, shown["index"]))
 
 
 def cluster_lines(output: Output, shown: Mapping[str, Any], own: Collection[str], store: str) -> Iterator[str]:

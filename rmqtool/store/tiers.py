@@ -25,7 +25,7 @@ from rmqtool.formats import paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.store.listing import QueueId, Stranger
 from rmqtool.store.open import Root, Store, absolute, is_directory, is_file, open_root
-from rmqtool.store.segments import OpenFiles, Segment
+from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 
 # Brokers that an error names at most.
 _MOST_NAMED = 8
@@ -61,6 +61,22 @@ class Tier:
     index: list[Segment] = field(default_factory=list)
     strangers: list[Stranger] = field(default_factory=list)
     open_files: OpenFiles = field(default_factory=OpenFiles)
+
+    def log_of(self, queue: QueueId) -> SegmentQueue:
+        """Return the log of a queue; it is empty if the tier does not have the queue."""
+        found = self.queues.get(queue)
+        return SegmentQueue(found.log if found else (), files=self.open_files)
+
+    def entries_of(self, queue: QueueId) -> SegmentQueue:
+        """Return the queue itself; it is empty if the tier does not have it."""
+        found = self.queues.get(queue)
+        return SegmentQueue(found.entries if found else (), files=self.open_files)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all its segments."""
+        parts = [part for queue in self.queues.values() for part in (*queue.log, *queue.entries)]
+        return sum(part.size for part in (*parts, *self.index))
 
     def __enter__(self) -> Self:
         return self

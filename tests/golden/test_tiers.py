@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool import scan
+from rmqtool import info, query, scan
 from rmqtool.api.cat import reading
 from rmqtool.api.export import export
+from rmqtool.api.query import find
 from rmqtool.formats.message_json import read_body
 from tests.support.stores import left_alone, truth
 
@@ -160,3 +161,67 @@ def test_a_gap_and_a_wrong_byte_in_a_tier_are_damage(writable_store: Callable[[s
         ("CL-CRC", "Orders/0/COMMIT_LOG/880245e800000000000000029990", 0, size),
         ("CL-GAP", "Orders/0/COMMIT_LOG/880245e800000000000000029990", 29758, 29880),
     ]
+
+
+@every_tier
+def test_keys_are_found_in_a_tier(name: str, store: Callable[[str], Path]) -> None:
+    tier = str(store(name) / "tier")
+    by: set[str] = set()
+    asked_keys = truth(name)["queryMessage"][::3]
+    assert len(asked_keys) > 40
+    for asked_key in asked_keys:
+        found = query(tier, asked_key["key"], kind="key", topics=asked_key["topic"])
+        places = [f"{message['queueId']}@{message['queueOffset']}" for message in found["messages"]]
+        assert (sorted(places), found["complete"]) == (sorted(asked_key["places"]), True)
+        by |= set(found["answeredBy"])
+    # The newest index entries of the killed broker are not in its tier.
+    assert by == ({"index", "scan"} if name.endswith("killed") else {"index"})
+
+
+@every_tier
+def test_times_are_found_in_a_tier(name: str, store: Callable[[str], Path]) -> None:
+    tier, boundaries = str(store(name) / "tier"), {"LOWER": "lower", "UPPER": "upper"}
+    times = truth(name)["offsetByTime"]
+    assert len(times) == 70
+    for asked_time in times:
+        how: Any = {"kind": "time", "boundary": boundaries[asked_time["boundary"]]}
+        which: Any = {"topics": asked_time["topic"], "queue": asked_time["queueId"]}
+        with find(tier, str(asked_time["timestamp"]), how, **which) as found:
+            assert found.head["queueOffset"] == asked_time["offset"]
+
+
+@every_tier
+def test_bounds_are_those_of_the_real_classes(name: str, store: Callable[[str], Path]) -> None:
+    told = truth(name)
+    alone, one = (info(str(store(name) / part))["topics"] for part in ("tier", ""))
+    for topic, queues in told["queues"].items():
+        for queue, bounds in queues.items():
+            found = alone[topic]["queues"][queue]
+            assert (found["minOffset"], found["maxOffset"]) == (bounds["minOffset"], bounds["maxOffset"])
+    for topic, queues in told["asOne"].items():
+        for queue, bounds in queues.items():
+            found = one[topic]["queues"][queue]
+            assert (found["minOffset"], found["maxOffset"]) == (bounds["minOffset"], bounds["maxOffset"])
+
+
+@pytest.mark.parametrize(
+    ("what", "places"),
+    [
+        ("Orders/0@12", [("Orders", 0, 12)]),
+        ("Orders/0@250", [("Orders", 0, 250)]),
+        ("key-1-7", [("Orders", 0, 3)]),
+        # The same message again after a delay: in the retry topic.
+        ("key-3-1", [("%RETRY%slow", 0, 0), ("Payments", 1, 0)]),
+        # The offset in an id is that in the log of a queue: of several queues, one has a message there.
+        ("7F000001000072BD000000000000018A", [("%RETRY%slow", 0, 1)]),
+        ("Orders/0@900", []),
+    ],
+)
+def test_a_store_and_its_tier_answer_together(
+    what: str, places: list[tuple[str, int, int]], store: Callable[[str], Path]
+) -> None:
+    found = query(str(store("tiers/53-tier")), what)
+    assert [place(message) for message in found["messages"]] == places
+    assert found["complete"]
+    if not places:
+        assert "the tier was searched too" in found["reasons"]
