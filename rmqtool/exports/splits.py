@@ -87,7 +87,8 @@ def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = 
     """Plan one store; ``start`` and ``end`` are ends of records."""
     missing = None
     files = log.files
-    begin = min(choice.physical_begin, files[0].base_offset if files else 0)
+    # Older messages, of a tier, can be before offset 0.
+    begin = choice.physical_begin or min(files[0].base_offset if files else 0, 0)
     choice = replace(choice.at(broker), version=log.version, physical_begin=begin)
     if start is not None:
         # New messages of a tier come from the log.
