@@ -128,7 +128,7 @@ def test_a_task_of_an_export_says_what_it_cannot_open(how: str, writable_store: 
     (source,) = plan_sources([str(root)], DEFAULT)
     _lose(root / "commitlog" / f"{65536:020}", how)
     work = WriteWork(str(tmp_path), "part", source.broker, source.choice, source.plan.queues)
-    answers = list(_try_all([work], [(0, asked) for asked in source.ranges]))
+    answers = list(_try_all([work], [(0, asked, None) for asked in source.ranges]))
     for asked, answer in zip(source.ranges, answers, strict=True):
         assert isinstance(answer, StoreError) == (asked.file.base_offset == 65536)
 

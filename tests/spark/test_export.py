@@ -129,13 +129,13 @@ def test_a_target_that_an_executor_does_not_see_is_named(tmp_path: Path) -> None
     (source,) = plan_sources([str(store.root)], DEFAULT)
     staging = tmp_path / "lake" / ".out.rmqtool"
     work = WriteWork(str(staging), "part", source.broker, source.choice, source.plan.queues)
-    (answer,) = job._try_all([work], [(0, source.ranges[0])])
+    (answer,) = job._try_all([work], [(0, source.ranges[0], None)])
     assert isinstance(answer, WriteFailed)
     assert answer.message == f"{staging} does not exist on {gethostname()}, where a task should write to it"
     assert answer.hint == "every machine must have the target at this path, on a disk that they share"
     assert not (tmp_path / "lake").exists()
     staging.mkdir(parents=True)
-    (answer,) = job._try_all([work], [(0, source.ranges[0])])
+    (answer,) = job._try_all([work], [(0, source.ranges[0], None)])
     assert not isinstance(answer, WriteFailed)
 
 
