@@ -26,6 +26,7 @@ from rmqtool.log.stream import iter_parts
 from rmqtool.look.tier_overview import bounds_of
 from rmqtool.store.config_files import read_config
 from rmqtool.store.listing import QueueId, beneath
+from rmqtool.store.open import Root
 from rmqtool.store.segments import Segment
 from rmqtool.store.tiers import Tier, TierAbsent, tier_of
 
@@ -351,6 +352,8 @@ def check_tier(case: Case, effort: Effort | None) -> Generator[Finding, None, Ti
     """Check the tier that the settings of a store name; return its numbers, None without a tier."""
     from rmqtool.log.queue_entries import queue_files_of
 
+    if not isinstance(case.store.filesystem, Root):
+        return None  # the store as a repair would leave it: no repair changes the tier
     found = tier_of(case.store)
     if isinstance(found, TierAbsent):
         yield new_finding("TI-MOUNT", found.reason, Place(found.path))

@@ -344,6 +344,8 @@ def _tier_before(store: Store, logs: Sequence[LogFile], queues: Sequence[QueueFi
     if not isinstance(found, Tier):
         return _Earlier([], found and f"{found.reason}: older messages are not read")
     with found as tier:
+        if not queues and paths.CONSUME_QUEUE in store.listing.databases():
+            return _Earlier([], f"{tier_label(store, tier)} is not read beside queues in RocksDB: name it to read it")
         log_min = logs[0].base_offset if logs else 0
         return _Earlier(tier_files(tier, tier_label(store, tier), log_min, first_kept(queues, log_min)))
 

@@ -24,9 +24,11 @@ _BATCH_QUEUE = {"unit": "BatchConsumeQueueUnit"}
 _LAYOUTS: dict[FileKind, dict[str, str]] = {
     FileKind.COMMIT_LOG: _LOG,
     FileKind.COMPACTION_LOG: _LOG,
+    FileKind.TIER_LOG: _LOG,
     FileKind.DLEDGER_DATA: {"record": "MessageRecord", "entry": "DLedgerEntryHead"},
     FileKind.DLEDGER_INDEX: {"entry": "DLedgerIndexUnit"},
     FileKind.CONSUME_QUEUE: {"unit": "ConsumeQueueUnit"},
+    FileKind.TIER_QUEUE: {"unit": "ConsumeQueueUnit"},
     FileKind.CONSUME_QUEUE_EXT: {"unit": "ConsumeQueueExtUnit"},
     FileKind.BATCH_CONSUME_QUEUE: _BATCH_QUEUE,
     FileKind.COMPACTION_QUEUE: _BATCH_QUEUE,

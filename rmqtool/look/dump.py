@@ -98,7 +98,7 @@ def _regions(file: ReadableFile, what: StorePath, hints: Sequence[Geometry]) -> 
     base = what.base_offset or 0
     if what.kind is FileKind.COMMIT_LOG:
         return iter_log_regions(file, what.base_offset)
-    if what.kind is FileKind.COMPACTION_LOG:
+    if what.kind in _MOVED:
         return iter_log_regions(file, what.base_offset, compacted=True)
     if what.kind is FileKind.DLEDGER_DATA:
         return iter_dledger_regions(file, base)
@@ -117,7 +117,7 @@ def _regions(file: ReadableFile, what: StorePath, hints: Sequence[Geometry]) -> 
 
 def _unit_file_regions(file: ReadableFile, what: StorePath, base: int) -> Iterator[Region]:
     kind = what.kind
-    if kind is FileKind.CONSUME_QUEUE:
+    if kind in (FileKind.CONSUME_QUEUE, FileKind.TIER_QUEUE):
         layout = layouts.CONSUME_QUEUE_UNIT
         return unit_regions.iter_unit_regions(
             file, layout, "unit", base // layout.size, unit_regions.describe_queue_unit
@@ -139,6 +139,8 @@ def _unit_file_regions(file: ReadableFile, what: StorePath, base: int) -> Iterat
     return iter([Region(0, file.size(), "unknown", "not a known file of a store")])
 
 
+# Logs with records that were moved there, and keep the checksum of all of the record from before.
+_MOVED = (FileKind.COMPACTION_LOG, FileKind.TIER_LOG)
 _SPAN = re.compile(r"(.+)@(\d+)(?:(-|\+)(\d+))?", re.DOTALL)
 
 
@@ -426,7 +428,7 @@ _FIRST_REACH = 1 << 12
 _GROWTH = 16
 # Bytes that a walk over a part of a log reads at once.
 WINDOW = 1 << 16
-_LOGS = (FileKind.COMMIT_LOG, FileKind.COMPACTION_LOG)
+_LOGS = (FileKind.COMMIT_LOG, *_MOVED)
 _UNITS: dict[FileKind, tuple[Layout[Any], str, unit_regions.Describe]] = {
     FileKind.CONSUME_QUEUE: (layouts.CONSUME_QUEUE_UNIT, "unit", unit_regions.describe_queue_unit),
     FileKind.BATCH_CONSUME_QUEUE: (layouts.BATCH_CONSUME_QUEUE_UNIT, "unit", unit_regions.describe_batch_unit),
@@ -471,7 +473,7 @@ def iter_regions_from(file: ReadableFile, what: StorePath, at: int, hints: Seque
 
 def _regions_from(file: ReadableFile, what: StorePath, at: int, hints: Sequence[Geometry]) -> Iterator[Region]:
     if what.kind in _LOGS:
-        compacted = what.kind is FileKind.COMPACTION_LOG
+        compacted = what.kind in _MOVED
         places = iter_places_from(file, what, at)
         return (place_region(file, place, what.base_offset, compacted=compacted) for place in places)
     base = what.base_offset or 0
@@ -498,7 +500,7 @@ def _regions_from(file: ReadableFile, what: StorePath, at: int, hints: Sequence[
 
 def iter_places_from(file: ReadableFile, what: StorePath, at: int) -> Iterator[Place]:
     """Yield the places of a log's segment from the one with the byte at ``at`` on."""
-    walk = SegmentWalk(file, what.base_offset, compacted=what.kind is FileKind.COMPACTION_LOG)
+    walk = SegmentWalk(file, what.base_offset, compacted=what.kind in _MOVED)
     walk.window.least = WINDOW
     return (place for place in walk.places(_landing(walk, at)) if place.file_offset + place.length > at)
 

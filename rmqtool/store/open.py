@@ -381,10 +381,18 @@ def _refuse_what_is_no_store(root: str) -> None:
     stores = stores or [path for directory in inside for path in _directories_in(directory) if _is_marked(path)]
     if not stores:
         hint = "a store has commitlog/, consumequeue/, ..."
+        if any(paths.parse_tier_cluster(os.path.basename(path)) for path in (*inside, *_all_above(root))):
+            hint = "it is tiered storage: info, cat, query, export and check take it"
         raise StoreError(f"{root} contains no file of a store", file=root, hint=hint)
     more = f" and {len(stores) - _MOST_NAMED} more" if len(stores) > _MOST_NAMED else ""
     names = f"{' and '.join(stores[:_MOST_NAMED])}{more} {'is' if len(stores) == 1 else 'are'}"
     raise StoreError(f"{root} is not a store, but {names}", file=root, hint="name that as STORE")
+
+
+def _all_above(path: str) -> Iterator[str]:
+    """Yield a directory and those above it."""
+    yield path
+    yield from map(str, PurePosixPath(path).parents)
 
 
 def _directories_in(root: str) -> list[str]:

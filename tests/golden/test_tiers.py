@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from rmqtool import info, query, scan
+from rmqtool import dump, info, query, repair, scan, stat
 from rmqtool.api.cat import reading
 from rmqtool.api.export import export
 from rmqtool.api.query import find
+from rmqtool.errors import StoreError
 from rmqtool.formats.message_json import read_body
 from tests.support.stores import left_alone, truth
 
@@ -225,3 +226,41 @@ def test_a_store_and_its_tier_answer_together(
     assert found["complete"]
     if not places:
         assert "the tier was searched too" in found["reasons"]
+
+
+def test_a_repair_is_planned_beside_a_tier(store: Callable[[str], Path]) -> None:
+    with left_alone(store("tiers/53-tier")):
+        plan = repair(str(store("tiers/53-tier")))
+    assert (plan["steps"], plan["left"]) == ([], [])
+
+
+def test_what_needs_a_store_says_so(store: Callable[[str], Path]) -> None:
+    with pytest.raises(StoreError) as error:
+        stat(str(store("tiers/53-tier") / "tier"))
+    assert error.value.hint == "it is tiered storage: info, cat, query, export and check take it"
+
+
+def test_the_bytes_of_a_tier_are_shown(store: Callable[[str], Path]) -> None:
+    broker = store("tiers/53-tier") / "tier/212d6b50_DefaultCluster/broker-a/Orders/0"
+    log = dump(str(broker / "COMMIT_LOG/880245e800000000000000029990"))
+    units = [unit for unit in truth("tiers/53-tier")["queues"]["Orders"]["0"]["units"] if 29990 <= unit[0] < 59748]
+    assert [(region["offset"] + 29990, region["length"]) for region in log["regions"]] == [
+        tuple(one[:2]) for one in units
+    ]
+    queue = dump(str(broker / "CONSUME_QUEUE/a9b7ba7000000000000000001000"))
+    assert len(queue["regions"]) == 50
+
+
+def test_queues_in_a_database_do_not_say_where_the_log_begins(
+    writable_store: Callable[[str], Path], store: Callable[[str], Path]
+) -> None:
+    """Without the queues it is not known which messages of the tier the log has too: none may come twice."""
+    root = writable_store("53-rocksdb")
+    shutil.copytree(store("tiers/53-tier") / "tier", root / "tier")
+    settings = f"tieredStoreFilePath={root}/tier\nbrokerName=broker-a\n"
+    (root / "broker.conf").write_text(f"storePathRootDir={root}\n{settings}")
+    with reading(str(root), {}) as found:
+        events = list(found)
+    notes = [event for event in events if isinstance(event, str)]
+    assert notes[0] == "tier/212d6b50_DefaultCluster/broker-a is not read beside queues in RocksDB: name it to read it"
+    assert found.messages == len(truth("53-rocksdb")["messages"])

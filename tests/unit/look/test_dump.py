@@ -104,6 +104,8 @@ KINDS = [
     StorePath(FileKind.TIMER_WHEEL),
     StorePath(FileKind.TIMER_LOG, base_offset=0),
     StorePath(FileKind.COMPACTION_LOG, "T", 0, 0),
+    StorePath(FileKind.TIER_LOG, "T", 0, 0),
+    StorePath(FileKind.TIER_QUEUE, "T", 0, 0),
     StorePath(FileKind.EPOCH),
     StorePath(FileKind.BROKER_IDENTITY, name="brokerIdentity"),
     StorePath(FileKind.DLEDGER_DATA, base_offset=0, owner="n0"),
