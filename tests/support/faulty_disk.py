@@ -14,6 +14,7 @@ later sync makes them durable.
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -193,8 +194,11 @@ class FaultyDisk:
         yield self.after_crash(keep)
         yield self.after_crash(lambda _count: 1)
         if math.prod(counts) <= limit:
-            yield from self._iter_every_outcome()
-            return
+            # Names that do not arrive can open other choices, so there may be many more.
+            every = list(itertools.islice(self._iter_every_outcome(), limit + 1))
+            if len(every) <= limit:
+                yield from every
+                return
         for number in range(limit - 2):
             chance = random.Random(f"{seed}/{number}")
             yield self.after_crash(chance.randrange)

@@ -255,3 +255,19 @@ def test_the_lock_is_the_disks_and_ends_with_the_power() -> None:
         assert FaultyFileSystem(disk).lock_state().held
         assert not FaultyFileSystem(disk.after_crash(lambda _count: 0)).lock_state().held
     FaultyFileSystem(disk).lock().close()
+
+
+def test_a_sample_has_no_more_states_than_asked_for() -> None:
+    disk = FaultyDisk()
+    files = FaultyFileSystem(disk)
+    files.mkdir("old")
+    with files.create("old/file") as file:
+        file.fsync()
+        files.fsync_dir("old")
+        files.fsync_dir()
+        for number in range(10):
+            file.pwrite(b"x", number)
+    # Where both arrive, nothing is left to choose; where not, the ten writes are.
+    files.unlink("old/file")
+    files.rmdir("old")
+    assert len(list(disk.iter_outcomes(8))) <= 8 + 2
