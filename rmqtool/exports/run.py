@@ -287,6 +287,8 @@ class Collected:
         source = job.source
         end = source.log.end.physical_offset
         known = len(self.outcome.damages)
+        if source.note is not None:
+            self.outcome.notes.append(source.note)
         if source.missing is not None:
             self.take_damage(source.broker, source.missing)
         for answer in answers:
@@ -301,7 +303,8 @@ class Collected:
         before, last = self.before.get(source.broker), source.log.end.last
         self.read[source.broker] = Progress(
             store=source.log.root,
-            start=before.end if before else source.choice.physical_begin,
+            # Messages of a tier can be before offset 0, where no log begins.
+            start=before.end if before else max(source.choice.physical_begin, 0),
             end=end if before is None else max(end, before.end),
             last=LastRecord.of(last) if last is not None else None,
         )

@@ -43,6 +43,8 @@ class Source:
     choice: Choice
     ranges: tuple[Range, ...]
     missing: Damage | None = None
+    # Names the messages that are not read, if any.
+    note: str | None = None
 
     @property
     def bytes(self) -> int:
@@ -87,6 +89,9 @@ def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = 
     """Plan one store; ``start`` and ``end`` are ends of records."""
     missing = None
     files = log.files
+    if any(file.tier for file in files):
+        # The bounds are of offsets that records name. Each queue of a tier has its own, from 0 on.
+        choice = replace(choice, physical_begin=0, physical_end=None)
     # Older messages, of a tier, can be before offset 0.
     begin = choice.physical_begin or min(files[0].base_offset if files else 0, 0)
     choice = replace(choice.at(broker), version=log.version, physical_begin=begin)
@@ -104,14 +109,17 @@ def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = 
     plan = read_plan(files, choice.selection(), log.queues, live=log.live or end is not None)
     choice = _within_period(choice, plan, log)
     ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start, log.end.physical_offset))
-    return Source(broker, log, plan, choice, ranges, missing)
+    # New messages are those of the log, so nothing is left out of them.
+    return Source(broker, log, plan, choice, ranges, missing, log.note if start is None else None)
 
 
 def _within_period(choice: Choice, plan: Plan, log: StoreLog) -> Choice:
     """Return the choice bounded to the part of the log that can have messages of its period."""
     lower, upper = bounds_of_period(plan.wanted, log.queues, choice.begin, choice.end)
+    # Messages of a tier can be before offset 0, so 0 does not mean that no bound is known.
+    begin = choice.physical_begin if lower is None else max(choice.physical_begin, lower)
     ends = [end for end in (choice.physical_end, upper) if end is not None]
-    return replace(choice, physical_begin=max(choice.physical_begin, lower), physical_end=min(ends, default=None))
+    return replace(choice, physical_begin=begin, physical_end=min(ends, default=None))
 
 
 def _ranges(file: LogFile, choice: Choice, start: int | None, log_end: int) -> Iterator[Range]:
@@ -301,7 +309,10 @@ def _begin_of(following: Range, choice: Choice, queues: Sequence[QueueFiles]) ->
     file, start, stop, _ = following
     if queues:
         end = file.size if stop is None else stop
-        named = read_places(queues, choice.selection(), file.base_offset + start, file.base_offset + end)
+        try:
+            named = read_places(queues, choice.selection(), file.base_offset + start, file.base_offset + end)
+        except ReadFailed:  # its reader reads it through too: retention may delete files of queues meanwhile
+            named = None
         if named is not None:
             return int(named.places.min()) - file.base_offset if len(named.places) else None
     with file.open() as opened:

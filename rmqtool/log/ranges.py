@@ -300,19 +300,19 @@ _CLOCK_STEP = 600_000
 
 def bounds_of_period(
     wanted: Sequence[LogFile], queues: Sequence[QueueFiles], begin: int | None, end: int | None
-) -> tuple[int, int | None]:
-    """Return the physical offsets between which all messages of a period are; None for an open end.
+) -> tuple[int | None, int | None]:
+    """Return the physical offsets between which all messages of a period are; None for an open bound.
 
     ``wanted`` are the files that can have some. Of a queue with many entries in the first and in the last of them, some
     entries are looked up: they say where records begin, and the records when they were stored. One mark more is read
     at both ends: between two marks the clock may have been wrong for a while, and no mark shows it.
     """
-    lower, upper = 0, None
+    lower = upper = None
     known: dict[LogFile, list[tuple[int, int]]] = {}
     if wanted and begin is not None:
         known[wanted[0]] = _marks(wanted[0], queues)
         before = [place for place, time in known[wanted[0]] if time < begin - _CLOCK_STEP]
-        lower = before[-2] if len(before) > 1 else 0
+        lower = before[-2] if len(before) > 1 else None
     if wanted and end is not None:
         marks = known.get(wanted[-1]) or _marks(wanted[-1], queues)
         after = [place for place, time in marks if time >= end + _CLOCK_STEP]
@@ -361,7 +361,7 @@ def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Ra
 def find_gaps(plan: Plan) -> dict[LogFile, list[Damage]]:
     """Return the missing bytes between files as damage, by the file after the gap."""
     files = plan.files
-    usual = _usual_size(plan)
+    usual = usual_size_of(plan)
     return {
         after: _missing_between(before, after, usual)
         for before, after in pairwise(files)
@@ -369,7 +369,7 @@ def find_gaps(plan: Plan) -> dict[LogFile, list[Damage]]:
     }
 
 
-def _usual_size(plan: Plan) -> int:
+def usual_size_of(plan: Plan) -> int:
     """Return the size of most files of the log; the files of a tier have none in common."""
     return plan.usual_size or usual_size([file for file in plan.files if file.tier is None])
 
@@ -508,7 +508,7 @@ def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
     extent = plan.find_extent(last.end_offset)
     if extent is not None:
         text = f"the log ends at {last.end_offset}, but queues point to messages up to {extent}"
-        for damage in missing_after(last.name, last, extent, _usual_size(plan)):
+        for damage in missing_after(last.name, last, extent, usual_size_of(plan)):
             yield damage._replace(message=text)
 
 

@@ -416,7 +416,7 @@ class StoreLog(NamedTuple):
     """The log of a store: files, queues, whether a broker is writing, the broker's name, and the end of the log.
 
     Without a broker name in the settings of the store ``broker`` has the value None. ``version`` is the broker that
-    wrote the log.
+    wrote the log. ``note`` says what is not read.
     """
 
     root: str
@@ -426,6 +426,7 @@ class StoreLog(NamedTuple):
     broker: str | None
     end: LogEnd
     version: str
+    note: str | None = None
 
 
 class StoreDirectories(NamedTuple):
@@ -490,6 +491,7 @@ def _log_of_store(path: str) -> StoreLog:
             broker=_broker_name(store),
             end=find_log_end(store.commit_log, queues, dledger=store.is_dledger),
             version=store.version.value,
+            note=source.note,
         )
 
 

@@ -321,6 +321,7 @@ def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) ->
             Target(staging.store, first.config, batch_topics, widest, first.listing) as target,
             closing(_Copying(readings, target, staging, request, numbering)) as copying,
         ):
+            copying.notes += [note for source in sources if (note := source.note) is not None]
             copying.notes += _unknown(request.purged, readings)
             copying.run(effort)
             copying.complete()

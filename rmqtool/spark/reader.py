@@ -35,14 +35,13 @@ from rmqtool.exports.choice import LEAST_SPLIT_SIZE, Choice, OnCorrupt
 from rmqtool.exports.splits import BatchReader, Source, pack_queues, plan_sources, require_same_view, unpack_queues
 from rmqtool.filters.tags import parse_tags
 from rmqtool.log.queue_entries import QueueFiles
-from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest
+from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest, usual_size_of
 from rmqtool.log.read import Damage, Range, as_damage
 from rmqtool.log.sources import read_queue_files
 from rmqtool.spark.options import Options, to_milliseconds
 from rmqtool.spark.queue_ranges import ClusterReader
 from rmqtool.spark.schema import BatchMaker, Column
 from rmqtool.spark.source import in_plain_words
-from rmqtool.store.segments import usual_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +74,7 @@ class Split(InputPartition):
         self.damages = tuple(damages)
         self.has_records_after = source.plan.has_records_after(asked.file)
         self.live = source.plan.live
-        self.usual_size = usual_size(source.plan.files)
+        self.usual_size = usual_size_of(source.plan)
         # The queues say how far the last file was written; bytes after that concern only the split that ends the file.
         is_last = asked.file == source.plan.files[-1] and source.choice.physical_end is None
         self.witnesses_of = source.log.root if is_last else None
@@ -149,8 +148,11 @@ def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Itera
     projection = choice.projection(split.broker, "us")
     maker = BatchMaker(columns, projection.schema(), split.broker, choice.on_corrupt)
     base = split.asked.file.base_offset
+    # Missing ranges end where the file begins.
+    missing_at = base - sum(damage.length for damage in split.damages)
     for damage in split.damages:
-        yield from maker.of_damage(damage, base - damage.length)
+        yield from maker.of_damage(damage, missing_at)
+        missing_at += damage.length
     queues = split.find_queues()
     reader = BatchReader(split.asked, choice, projection, queues)
     for found in reader.pieces():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ import pytest
 
 from rmqtool import dump, info, query, repair, scan, stat
 from rmqtool.api.cat import reading
-from rmqtool.api.export import export
+from rmqtool.api.copy import copied
+from rmqtool.api.export import export, write
 from rmqtool.api.query import find
 from rmqtool.errors import StoreError
+from rmqtool.exports.choice import DEFAULT
+from rmqtool.exports.splits import BatchReader, plan_sources
 from rmqtool.formats.message_json import read_body
 from tests.support.stores import left_alone, truth
 
@@ -147,6 +152,51 @@ def test_a_tier_is_exported(place: str, count: int, store: Callable[[str], Path]
     assert table.num_rows == len(rows) == count
     told = asked("tiers/53-tier")
     assert rows == {at: told[at][0] for at in rows}
+
+
+def with_more_topics(root: Path) -> None:
+    """Copy a topic of a tier twice: then the tier is larger than what comes before the log, and begins before 0."""
+    topics = root / "tier/212d6b50_DefaultCluster/broker-a"
+    for name in ("Orders2", "Orders3"):
+        shutil.copytree(topics / "Orders", topics / name)
+
+
+@pytest.mark.parametrize("begin", [None, 1], ids=["all", "period"])
+def test_a_tier_that_is_larger_than_the_deleted_log_is_exported(
+    begin: int | None, writable_store: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root = writable_store("tiers/53-tier")
+    with_more_topics(root)
+    count = len(messages_of(root))
+    assert count > 541
+    outcome = write(str(root), tmp_path / "messages", {"engine": "local"}, begin=begin)
+    assert outcome.shown["rows"] == count
+    manifest = json.loads((tmp_path / "messages_manifest/000001.json").read_text())
+    assert {read["startCommitLogOffset"] for read in manifest["read"].values()} == {0}
+
+
+def test_bounds_of_a_column_leave_out_no_row_of_a_tier(store: Callable[[str], Path]) -> None:
+    """Records of a tier name offsets in the log of their queue."""
+    choice = replace(DEFAULT, physical_begin=100, physical_end=5000)
+    (source,) = plan_sources([str(store("tiers/53-tier"))], choice)
+    places: list[int] = []
+    for asked in source.ranges:
+        reader = BatchReader(asked, source.choice, source.choice.projection("b", "ms"), source.plan.queues)
+        for found in reader.pieces():
+            places += found.batch["commitlog_offset"].to_pylist()  # type: ignore[union-attr]
+    every = [message["commitLogOffset"] for message in messages_of(store("tiers/53-tier"))]
+    named = sorted(place for place in every if 100 <= place < 5000)
+    assert len(named) > 50
+    assert sorted(place for place in places if 100 <= place < 5000) == named
+
+
+def test_an_export_and_a_copy_without_the_tier_say_so(writable_store: Callable[[str], Path], tmp_path: Path) -> None:
+    root = writable_store("tiers/53-tier")
+    shutil.rmtree(root / "tier")
+    note = f"{root}/tier, which tieredStoreFilePath names, does not exist: older messages are not read"
+    outcome = write(str(root), tmp_path / "messages", {"engine": "local"})
+    assert (outcome.shown["rows"], outcome.notes) == (47, [note])
+    assert note in copied([str(root)], tmp_path / "copy", {}).notes
 
 
 def test_a_gap_and_a_wrong_byte_in_a_tier_are_damage(writable_store: Callable[[str], Path]) -> None:

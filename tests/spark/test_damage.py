@@ -90,6 +90,24 @@ def test_zeros_in_the_last_file_are_told_wherever_a_split_ends(split_size: str, 
     ]
 
 
+def test_each_missing_range_of_a_gap_has_its_own_place(writable_store: Unpacker) -> None:
+    """A file was cut and the one after it is gone."""
+    root = writable_store("54-broker")
+    os.truncate(root / "commitlog" / f"{65536:020}", 30000)
+    (root / "commitlog" / f"{131072:020}").unlink()
+    told = [row for row in rows(root, "2g") if (row["record_status"] or "").startswith(("CL-SIZE", "CL-GAP"))]
+    assert [(row["commitlog_offset"], row["record_status"].partition(":")[0]) for row in told] == [
+        (65536 + 30000, "CL-SIZE"),
+        (131072, "CL-GAP"),
+    ]
+
+
+def test_files_of_a_tier_do_not_count_for_the_usual_size(store: Unpacker) -> None:
+    options = parse_options({"path": str(store("tiers/53-tier"))})
+    splits = RocketMQReader(options, spark_schema(options.choice)).partitions()
+    assert {split.usual_size for split in splits if isinstance(split, Split)} == {65536}
+
+
 def _lose(path: Path, how: str) -> None:
     """Let a machine see of a file what it sees without the disk, or with an old copy."""
     if how == "gone":

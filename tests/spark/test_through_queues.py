@@ -180,3 +180,15 @@ def test_damaged_queues_mislead_nobody(version: str, count: int, tmp_path: Path)
                 found = rows(root, topic=topic, splitsize="20000")
                 assert found == [row for row in everything if row["topic"] == topic], (key, topic)
     assert len(keys) >= 2
+
+
+def test_a_queue_file_that_retention_deletes_during_a_job_does_not_end_it(writable_store: Unpacker) -> None:
+    """The driver has packed its name. Its ranges are read through, and so is the begin of the next one."""
+    root = writable_store("54-broker")
+    reader, splits = planned(root, topic="T_fifo", splitsize="20000")
+    expected = read_splits(reader, splits)
+    assert len(expected) == 30
+    assert any(isinstance(split, Split) and split.queues is not None for split in splits)
+    for path in (root / "consumequeue" / "T_fifo").glob("*/*"):
+        path.unlink()
+    assert read_splits(reader, splits) == expected
