@@ -98,21 +98,54 @@ class DeltaTarget:
             locks.enter_context(locked_staging(self.staging, self.directory))
             with writing(self.directory):
                 clear_staging(self.staging)
-                _remove_torn(os.path.join(self.directory, _LOG))
+                self._remove_torn()
         self._table = self._open()
         if self._table is None:
             self._require_empty()
         elif self.mode is Mode.ERROR:
-            raise Refused(
-                f"{self.directory} already is a Delta table; it was left unchanged",
-                file=self.directory,
-                hint="--mode append adds to it, --mode overwrite replaces its rows, --since-last adds what is new",
-            )
+            raise self._taken()
         self.is_new = self._table is None
         found = self._read_manifests()
         self._numbers = max((manifest.number for manifest in found.values()), default=0)
         if self._table is not None and self.mode is Mode.APPEND:
             self.previous = [self._current(found)]
+
+    def _taken(self) -> Refused:
+        return Refused(
+            f"{self.directory} already is a Delta table; it was left unchanged",
+            file=self.directory,
+            hint="--mode append adds to it, --mode overwrite replaces its rows, --since-last adds what is new",
+        )
+
+    def _remove_torn(self) -> None:
+        """Remove the last entry of the table's log if it is not whole, and an export wrote it.
+
+        Delta's client gives an entry its name before its content is durable. A power cut between the two leaves a table
+        that no reader accepts. That commit was never acknowledged. That of another writer is left to that writer.
+        """
+        path = _torn_entry(os.path.join(self.directory, _LOG))
+        if path is None:
+            return
+        version = int(os.path.basename(path).partition(".")[0])
+        if version and self.mode is Mode.ERROR:
+            raise self._taken()
+        if not self._has_manifest_after(version - 1):
+            raise Refused(
+                f"{path} is not whole, and no rmqtool export wrote it; it was left unchanged",
+                file=path,
+                hint=f"the writer of the table can repair it; or {_NEW_NAME}",
+            )
+        os.unlink(path)
+        sync(os.path.dirname(path))
+
+    def _has_manifest_after(self, version: int) -> bool:
+        """Return whether the newest manifest belongs to an export after a version of the table: it comes first."""
+        newest = max((name for name in self._names(f"{self.directory}_manifest") if name.endswith(".json")), default="")
+        if version < 0 or not newest:
+            return bool(newest)
+        with self._told("read"):
+            token = _deltalake().DeltaTable(self.directory, version=version).transaction_version(_EXPORT)
+        return token is None or not newest.endswith(_manifest_end(token))
 
     def _open(self) -> Any:
         """Return the Delta table at the target, None without one."""
@@ -136,7 +169,7 @@ class DeltaTarget:
         token = self._table.transaction_version(_EXPORT)
         for name, manifest in sorted(manifests.items(), reverse=True):
             # A killed export may have left a manifest with the same ends and another choice.
-            if name.endswith(f"-{token:0{_SHORT}x}.json") if token is not None else self._has_ends_of(manifest):
+            if name.endswith(_manifest_end(token)) if token is not None else self._has_ends_of(manifest):
                 return manifest
         raise Refused(
             f"{self.directory}_manifest has no manifest of the last export to {self.directory}",
@@ -376,21 +409,20 @@ def _sync_place(directory: str) -> None:
     sync(os.path.realpath(os.path.dirname(directory)))
 
 
-def _remove_torn(log: str) -> None:
-    """Remove the last entry of a table's log if it is not whole.
+def _manifest_end(token: int) -> str:
+    """Return the end of the name of the manifest that a transaction names."""
+    return f"-{token:0{_SHORT}x}.json"
 
-    Delta's client gives an entry its name before its content is durable. A power cut between the two leaves a table
-    that no reader accepts. That commit was never acknowledged.
-    """
+
+def _torn_entry(log: str) -> str | None:
+    """Return the path of the last entry of a table's log if it is not whole."""
     names = sorted(filter(_ENTRY.fullmatch, os.listdir(log))) if os.path.isdir(log) else []
     if not names:
-        return
+        return None
     path = os.path.join(log, names[-1])
     with open(path, "rb") as file:
-        lines = file.read().splitlines()
-    if not lines or not all(map(_is_object, lines)):
-        os.unlink(path)
-        sync(log)
+        lines = [line for line in file.read().splitlines() if line.strip()]
+    return None if lines and all(map(_is_object, lines)) else path
 
 
 def _is_object(line: bytes) -> bool:

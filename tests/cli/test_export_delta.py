@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from rmqtool.api.produce import put
 from rmqtool.cli import main
@@ -112,13 +112,62 @@ def test_only_what_is_new_is_added(writable_store: Unpacker, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("torn", [b"", bytes(700), b'{"commitInfo":{}}\n{"add":{"pa'], ids=["empty", "zeros", "half"])
 def test_a_commit_that_a_power_cut_tore_is_made_again(writable_store: Unpacker, tmp_path: Path, torn: bytes) -> None:
-    root = writable_store("49-lmq")
-    assert export(root, tmp_path / "t", "--since-last") == Exit.DONE
+    root, to = writable_store("49-lmq"), tmp_path / "t"
+    assert export(root, to, "--since-last") == Exit.DONE
     put(root, [{"topic": "New", "body": "hello"}], create=True)
-    (tmp_path / f"t/_delta_log/{1:020}.json").write_bytes(torn)
-    assert export(root, tmp_path / "t", "--since-last") == Exit.DONE
-    table = DeltaTable(tmp_path / "t")
+    # An export makes its manifest durable before its commit.
+    (first,) = (tmp_path / "t_manifest").iterdir()
+    first.with_name("000002-0a0b0c0d.json").write_text(first.read_text().replace('"number": 1', '"number": 2'))
+    entry = to / f"_delta_log/{1:020}.json"
+    entry.write_bytes(torn)
+    assert export(root, to) == Exit.REFUSED
+    assert entry.read_bytes() == torn
+    assert export(root, to, "--since-last") == Exit.DONE
+    table = DeltaTable(to)
     assert (rows_of(table).num_rows, table.version()) == (201, 1)
+
+
+def test_a_first_commit_that_a_power_cut_tore_is_made_again(store: Unpacker, tmp_path: Path) -> None:
+    to = tmp_path / "t"
+    assert export(store("49-lmq"), to) == Exit.DONE
+    (to / f"_delta_log/{0:020}.json").write_bytes(b"")
+    assert export(store("49-lmq"), to) == Exit.DONE
+    assert rows_of(DeltaTable(to)).num_rows == 200
+
+
+@pytest.mark.parametrize(
+    ("words", "is_ours_too"), [((), False), (("--mode", "overwrite"), False), (("--since-last",), True)]
+)
+def test_a_torn_commit_of_another_writer_is_left_alone(
+    words: tuple[str, ...],
+    is_ours_too: bool,
+    writable_store: Unpacker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root, to = writable_store("49-lmq"), tmp_path / "t"
+    if is_ours_too:
+        assert export(root, to) == Exit.DONE
+    else:
+        write_deltalake(to, pa.table({"a": [1]}))
+    torn = to / f"_delta_log/{1:020}.json"
+    torn.write_bytes(b'{"commitInfo":{}}\n{"add":{"pa')
+    assert export(root, to, *words) == Exit.REFUSED
+    said = capsys.readouterr().err
+    assert (
+        ("already is a Delta table" in said) if not words else (f"{torn} is not whole, and no rmqtool export" in said)
+    )
+    assert torn.exists()
+
+
+def test_a_blank_line_in_a_commit_is_no_damage(writable_store: Unpacker, tmp_path: Path) -> None:
+    root, to = writable_store("49-lmq"), tmp_path / "t"
+    assert export(root, to, "--since-last") == Exit.DONE
+    entry = to / f"_delta_log/{0:020}.json"
+    entry.write_bytes(entry.read_bytes().replace(b"\n", b"\n\n", 1))
+    assert export(root, to, "--since-last") == Exit.DONE
+    assert entry.exists()
+    assert rows_of(DeltaTable(to)).num_rows == 200
 
 
 def test_a_manifest_without_a_commit_does_not_count(
