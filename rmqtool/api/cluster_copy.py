@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqtool.log.ranges import Effort
     from rmqtool.log.read import Damage, Note, Part
     from rmqtool.log.select import Selection
+    from rmqtool.log.sources import Source
     from rmqtool.repairs.copy import CopyRequest, Outcome
 
 _FILES_ONLY = ("salvage", "purge")
@@ -94,8 +95,10 @@ def copied_to_cluster(
 
         replay = cluster.run(made())
         first = replace(selection, physical_from=max(selection.physical_from, progress.at))
-        plan, selection = plan_request(source, Request(first), effort)
-        notes: list[str] = []
+        notes = _notes_on_tier(source, store.path)
+        # Records of a tier name offsets in the log of their queue, and a copy that goes on goes by those of one log.
+        of_log = replace(source, files=[file for file in source.files if file.tier is None])
+        plan, selection = plan_request(of_log, Request(first), effort)
         for event in iter_parts(plan, selection, effort):
             part = _part_of(event, store.path, selection, notes)
             if part is not None:
@@ -104,6 +107,14 @@ def copied_to_cluster(
         notes += [f"topic {topic} was created" for topic in replay.created]
     queues = len(replay.queues)
     return Outcome(target=address, messages=progress.sent, bytes=replay.bytes, queues=queues, notes=notes), []
+
+
+def _notes_on_tier(source: Source, path: str) -> list[str]:
+    """Return notes on the messages of a tier, which are not sent."""
+    notes = [] if source.note is None else [source.note]
+    tiers = {file.directory for file in source.files if file.tier is not None}
+    command = f"rmqtool copy {quote(path)} NEW"
+    return notes + [f"older messages in {tier} are not sent: to send them too, first {command}" for tier in tiers]
 
 
 def _part_of(event: Part | Damage | Note, path: str, selection: Selection, notes: list[str]) -> Part | None:

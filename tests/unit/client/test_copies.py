@@ -128,6 +128,22 @@ def test_a_copy_that_was_interrupted_continues_with_each_message_once(
     assert not file.exists()
 
 
+def test_messages_of_a_tier_are_left_out_with_a_note(
+    other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their offsets begin again in each queue, so a copy that goes on could not tell which are sent."""
+    monkeypatch.chdir(tmp_path)
+    root = unpack("tiers/53-tier", tmp_path / "unpacked")
+    assert main(["copy", str(root), other, "-t", "Orders"]) == Exit.DONE
+    said = capsys.readouterr()
+    assert "older messages in " in said.err
+    assert f"not sent: to send them too, first rmqtool copy {root} NEW" in " ".join(said.err.split())
+    keys = [one["uniqKey"] for one in sent(other, topics="Orders")]
+    places = [int(one["commitLogOffset"]) for one in rmqtool.scan(str(root), topics="Orders") if "damage" not in one]
+    assert len(places) > 300
+    assert len(keys) == len(set(keys)) == len([place for place in places if place >= 196608]) > 0
+
+
 def test_an_answer_that_is_lost_on_the_way_doubles_nothing(
     address: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
