@@ -150,10 +150,12 @@ def segments(tree: Tree, directory: str = "commitlog") -> dict[int, bytes]:
 
 def iter_records(tree: Tree, directory: str = "commitlog") -> Iterator[Record]:
     """Yield the whole records of a log, placeholders of repairs left out."""
+    return (record for record in _iter_all(tree, directory) if not record.is_placeholder)
+
+
+def _iter_all(tree: Tree, directory: str = "commitlog") -> Iterator[Record]:
     for base, data in segments(tree, directory).items():
-        for record in iter_segment(data, base):
-            if not record.is_placeholder:
-                yield record
+        yield from iter_segment(data, base)
 
 
 def iter_queue(tree: Tree, topic: str, queue_id: int) -> Iterator[tuple[int, int, int]]:
@@ -187,15 +189,16 @@ def misplaced(tree: Tree, damaged: Sequence[range] = ()) -> list[str]:
     """Return, in words, every queue entry that leads to another message than the one of its place.
 
     Entries that lead before the first segment are left out: retention deleted their messages, and brokers skip them. So
-    are those into ``damaged`` spans, which rmqtool named: the queue keeps the place of a damaged record, so that the
-    others keep theirs.
+    are those into ``damaged`` spans, which rmqtool named, and to placeholders of repairs: a queue keeps the place of a
+    damaged record, so that the others keep theirs.
     """
     records = {record.physical_offset: record for record in iter_records(tree)}
+    placeholders = {record.physical_offset for record in _iter_all(tree) if record.is_placeholder}
     first = next(iter(segments(tree)), 0)
     wrong = []
     for topic, queue_id in sorted(queues(tree)):
         for queue_offset, physical_offset, size in iter_queue(tree, topic, queue_id):
-            if physical_offset < first:
+            if physical_offset < first or physical_offset in placeholders:
                 continue
             record = records.get(physical_offset)
             if record is None and any(physical_offset in span for span in damaged):

@@ -27,7 +27,7 @@ from tests.proof.ledger import ROOT
 from tests.proof.model_disk import settle, tree_of_disk
 from tests.proof.workshop import copied
 from tests.support.faulty import FaultyFileSystem
-from tests.support.faulty_disk import Change, Crash, FaultyDisk, Inode, link, move, unlink
+from tests.support.faulty_disk import Change, Crash, FaultyDisk, Inode, link, move
 
 _CALLS = (
     "openat,pwrite64,pwritev,write,lseek,fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,"
@@ -272,7 +272,10 @@ def _do(files: FaultyFileSystem, did: Did) -> None:
 
 
 def _rename(files: FaultyFileSystem, source: str, target: str) -> None:
-    """Rename a file, or a directory with all that is in it: for the model the names below it arrive together."""
+    """Rename a file, or a directory with all that is in it: for the model the names below it arrive together.
+
+    A file system keeps no directory under two names: that both directories above it change is one change.
+    """
     if not files.is_directory(source):
         files.rename(source, target)
         return
@@ -283,9 +286,16 @@ def _rename(files: FaultyFileSystem, source: str, target: str) -> None:
     if old is new:
         old.change(move(old_name, new_name, inode))
     else:
-        arrival = link(new_name, inode)
-        new.change(arrival)
-        old.change(unlink(old_name, needs=arrival))
+
+        def apply(directory: Inode, _outcome: int) -> None:
+            if directory.number == new.number:
+                directory.names[new_name] = inode
+            else:
+                directory.names.pop(old_name, None)
+
+        change = Change(apply)
+        new.change(change)
+        old.change(change)
     disk.end()
 
 

@@ -36,6 +36,7 @@ from tests.proof.crash_lives import Life, Retention, Services
 from tests.proof.crashes import LIVES
 from tests.proof.ledger import ROOT, Ledger
 from tests.proof.table import table_of
+from tests.support.faulty_disk import FaultyDisk
 
 # How many cases of each campaign fit into every run.
 _QUICK = {"mutated stores": 2, "bad sectors": 6, "calls that fail": 4, "kills": 5, "signals that ask to end": 3}
@@ -189,11 +190,13 @@ def test_many_cases_of_each_campaign(campaign: Campaign, part: int) -> None:
     assert sum(one.states for one in tried) > 0
 
 
-def a_record(physical_offset: int, body: bytes = b"body", topic: bytes = b"T", queue_offset: int = 0) -> bytes:
+def a_record(
+    physical_offset: int, body: bytes = b"body", topic: bytes = b"T", queue_offset: int = 0, sys_flag: int = 0
+) -> bytes:
     """Return a record laid by hand."""
     size = 91 + len(body) + len(topic)
     head = struct.pack(
-        ">iIIiiqqiq", size, 0xDAA320A7, zlib.crc32(body) & 0x7FFFFFFF, 0, 0, queue_offset, physical_offset, 0, 1
+        ">iIIiiqqiq", size, 0xDAA320A7, zlib.crc32(body) & 0x7FFFFFFF, 0, 0, queue_offset, physical_offset, sys_flag, 1
     )
     hosts = bytes(8), struct.pack(">q", 7) + bytes(8) + bytes(12)
     return head + b"".join(hosts) + struct.pack(">i", len(body)) + body + bytes([len(topic)]) + topic + bytes(2)
@@ -232,6 +235,21 @@ def test_the_reader_sees_what_a_queue_leads_to() -> None:
         "T/0@0 leads to 4, where no record is"
     ]
     assert [one.physical_offset for one in reader.unreached({LOG: first, QUEUE: bytes(20)})] == [0]
+    placeholder = a_record(0, topic=b"RMQTOOL_QUARANTINE", sys_flag=0xC)
+    assert reader.misplaced({LOG: placeholder, QUEUE: struct.pack(">qiq", 0, len(placeholder), 0)}) == []
+
+
+def test_no_disk_has_a_directory_under_two_names() -> None:
+    disk, told = recorded.lay({"a/b/file": b"1"}, ["a", "a/b", "c"]), list[recorded.Did]()
+    recorded.replay(disk, [recorded.Did("rename", "a/b", "c/b")], told)
+    disk.crashed = True
+    left = {tuple(path for path in ("a/b", "c/b") if is_there(state, path)) for state in disk.iter_outcomes(50, seed=1)}
+    assert left == {("a/b",), ("c/b",)}
+
+
+def is_there(disk: FaultyDisk, path: str) -> bool:
+    above, _, name = path.rpartition("/")
+    return name in disk.directory(above).names
 
 
 def test_the_reader_knows_the_hash_of_java() -> None:
