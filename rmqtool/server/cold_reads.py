@@ -2,7 +2,9 @@
 
 A request whose bytes are not in memory has them fetched, and is then answered in the loop. Requests for the same bytes
 share a fetch. A request that waits for its turn holds no descriptor: it looks at its bytes again when its turn comes.
-A search, which reads here and there, is done by a thread as a whole.
+A search, which reads here and there, is done by a thread as a whole; some threads are left to the others.
+
+A request whose client has hung up is dropped, unless it changes the store.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from errno import EBADF
 from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple, TypeAlias
@@ -20,8 +23,8 @@ from rmqtool.broker.processors.replies import Fetching, Searching
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.server.channel import Connection
 
-# How many reads are done at once.
-_THREADS = 4
+# How many reads are done at once, and how many of them may be searches.
+_THREADS, _SEARCHES = 4, 2
 
 _Work: TypeAlias = "Callable[[], RemotingCommand | None]"
 
@@ -49,10 +52,12 @@ class ColdReads:
         # The most requests that wait, in all and of one connection; and how many do.
         self._most, self._most_each = limits
         self._counts: Counter[Connection] = Counter()
+        # The requests that wait for a turn; searches have a queue of their own.
         self._queue: deque[_Waiting] = deque()
+        self._searches: deque[_Waiting] = deque()
         # The requests that wait for each fetch.
         self._fetches: dict[tuple[str, int, int], list[_Waiting]] = {}
-        self._running = 0
+        self._running = self._searching = 0
         self._threads: list[Thread] = []
         self._work: SimpleQueue[tuple[_Work, Callable[[RemotingCommand | Exception | None], None]] | None]
         self._work = SimpleQueue()
@@ -72,24 +77,29 @@ class ColdReads:
         sharing = self._fetches.get(what.cold.place) if isinstance(what, Fetching) else None
         if sharing is not None:
             sharing.append(one)
-        elif self._running < _THREADS:
+        elif self._running < _THREADS and (self._searching < _SEARCHES or isinstance(what, Fetching)):
             self._begin(one)
         else:
-            self._queue.append(one)
+            (self._queue if isinstance(what, Fetching) else self._searches).append(one)
         return True
 
     def _begin(self, one: _Waiting) -> None:
         """Give a thread its read, while the file of a fetch is open."""
         what = one.what
         if isinstance(what, Searching):
-            self._start(what.search, lambda found: self._found(one, found))
+            self._searching += 1
+            self._start(what.search, lambda found: self._searched(one, found))
             return
         place = what.cold.place
         try:
             fetch = what.cold.begin()
         except Exception as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == EBADF:
+                # The file was removed and forgotten meanwhile. Looked at again, the request finds another one, or none.
+                self._loop.call_soon(self._look_again, one)
+                return
             self._leave(one)
-            self._failed(one.connection, one.command, error)
+            self._fail(one, error)
             return
         self._fetches[place] = [one]
         self._start(fetch, lambda failure: self._fetched(place, failure))
@@ -119,38 +129,60 @@ class ColdReads:
         self, ended: Callable[[RemotingCommand | Exception | None], None], found: RemotingCommand | Exception | None
     ) -> None:
         self._running -= 1
-        ended(found)
-        while self._queue and self._running < _THREADS:
-            self._go_on(self._queue.popleft())
-        self._end_turn()
+        try:
+            ended(found)
+        finally:
+            while self._running < _THREADS and (one := self._next()) is not None:
+                self._go_on(one)
+            self._end_turn()
 
-    def _found(self, one: _Waiting, found: RemotingCommand | Exception | None) -> None:
+    def _next(self) -> _Waiting | None:
+        """Take who has its turn now: a search, if not too many are under way."""
+        if self._searches and self._searching < _SEARCHES:
+            return self._searches.popleft()
+        return self._queue.popleft() if self._queue else None
+
+    def _searched(self, one: _Waiting, found: RemotingCommand | Exception | None) -> None:
+        self._searching -= 1
         self._leave(one)
-        if not one.connection.is_open:
-            return
         if isinstance(found, Exception):
-            self._failed(one.connection, one.command, found)
-        else:
+            self._fail(one, found)
+        elif one.connection.is_open:
             self._reply(one.connection, one.command, found)
 
     def _fetched(self, place: tuple[str, int, int], failure: RemotingCommand | Exception | None) -> None:
-        for one in self._fetches.pop(place):
-            if isinstance(failure, Exception):
-                self._found(one, failure)
-            else:
-                self._go_on(one)
+        first, *others = self._fetches.pop(place)
+        if isinstance(failure, Exception):
+            self._leave(first)
+            self._fail(first, failure)
+        else:
+            self._go_on(first)
+        # Those may want other bytes of the same block, which can be read.
+        for one in others:
+            self._go_on(one)
 
     def _go_on(self, one: _Waiting) -> None:
         """Go on with a request whose bytes were fetched, or whose turn has come."""
-        if isinstance(one.what, Searching) and one.connection.is_open:
+        what = one.what
+        if isinstance(what, Searching) and one.connection.is_open:
             self._begin(one)
             return
         self._leave(one)
-        if isinstance(one.what, Fetching) and one.connection.is_open:
+        if isinstance(what, Fetching) and (what.outlives_client or one.connection.is_open):
             try:
-                self._reply(one.connection, one.command, one.what.again())
+                found = what.again()
             except Exception as error:
-                self._failed(one.connection, one.command, error)
+                self._fail(one, error)
+            else:
+                self._reply(one.connection, one.command, found)
+
+    def _look_again(self, one: _Waiting) -> None:
+        self._go_on(one)
+        self._end_turn()
+
+    def _fail(self, one: _Waiting, error: Exception) -> None:
+        if one.connection.is_open:
+            self._failed(one.connection, one.command, error)
 
     def _leave(self, one: _Waiting) -> None:
         self._counts[one.connection] -= 1
@@ -160,8 +192,8 @@ class ColdReads:
     def close(self) -> None:
         """Begin no further read: who waits for a turn is refused. Reads that have begun are answered."""
         self._is_closed = True
-        while self._queue:
-            one = self._queue.popleft()
+        while self._queue or self._searches:
+            one = (self._queue or self._searches).popleft()
             self._leave(one)
             self._reply(one.connection, one.command, one.what)
         for _ in self._threads:

@@ -1,14 +1,14 @@
 """The requests that wait for messages: each is answered when its queue grew, or when its time is over.
 
 A pop takes what it gets, so of those that wait for one queue and want the same, the first is tried first, and the next
-only if it got something. Upstream: ``PullRequestHoldService``, ``PopLongPollingService``.
+only if it got something, and when its bytes have come. Upstream: ``PullRequestHoldService``, ``PopLongPollingService``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rmqtool.broker.processors.pop_message import WaitingPop
 from rmqtool.broker.processors.pull_message import Pulling, Waiting
@@ -18,6 +18,8 @@ from rmqtool.engine.message import QueueKey
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.server.channel import Connection
 
+# Gets who asked, and why there is no answer.
+Failed: TypeAlias = Callable[[Connection, RemotingCommand, Exception], None]
 _ANY = -1
 # After this time (ms) a pull whose filter skipped messages gets the offset to continue at.
 _LOOK_PERIOD = 5_000
@@ -34,8 +36,8 @@ class HeldPull(NamedTuple):
 class HeldPulls:
     """The pulls that wait for one store's queues."""
 
-    def __init__(self, pulling: Pulling) -> None:
-        self._pulling = pulling
+    def __init__(self, pulling: Pulling, failed: Failed) -> None:
+        self._pulling, self._failed = pulling, failed
         self._queues: dict[QueueKey, list[HeldPull]] = {}
         self._grown: set[QueueKey] = set()
 
@@ -90,10 +92,16 @@ class HeldPulls:
             self._queues.setdefault(queue, []).extend(parked)
 
     def _answer(self, one: HeldPull, *, is_over: bool) -> bool:
-        found: RemotingCommand | bytes | None = self._pulling.look_again(one.waiting, is_over=is_over)
+        command = one.waiting.asked.command
+        try:
+            found: RemotingCommand | bytes | None = self._pulling.look_again(one.waiting, is_over=is_over)
+        except Exception as error:
+            # The others wait on.
+            self._failed(one.connection, command, error)
+            return True
         if found is None:
             return False
-        one.connection.answer(one.waiting.asked.command, found)
+        one.connection.answer(command, found)
         return True
 
     def __iter__(self) -> Iterator[HeldPull]:
@@ -111,13 +119,17 @@ class _Held(NamedTuple):
 class HeldPops:
     """The waiting pops of one server, by topic, group, and queue, which is -1 for any."""
 
-    def __init__(self, reply: Callable[[Connection, RemotingCommand, RemotingCommand | Fetching], None]) -> None:
-        self._reply = reply
+    def __init__(
+        self, reply: Callable[[Connection, RemotingCommand, RemotingCommand | Fetching], None], failed: Failed
+    ) -> None:
+        self._reply, self._failed = reply, failed
         self._places: dict[GroupQueue, list[_Held]] = {}
         # The places that a topic matters to: those of the topic, and those whose retry topic it is.
         self._of_topic: defaultdict[str, set[GroupQueue]] = defaultdict(set)
         self._watched: dict[GroupQueue, tuple[str, str]] = {}
         self._grown: set[GroupQueue] = set()
+        # Where a pop of a client waits for bytes, and the others for it.
+        self._fetching: defaultdict[Connection, set[GroupQueue]] = defaultdict(set)
 
     def __len__(self) -> int:
         return sum(map(len, self._places.values()))
@@ -160,13 +172,22 @@ class HeldPops:
             place = self._grown.pop()
             # Subscriptions for which nothing is left.
             exhausted: set[str] = set()
+            is_cold = False
             left = []
             for one in self._places.pop(place, ()):
                 wants = one.waiting.wants
-                if not one.connection.is_open or (wants not in exhausted and self._answer(one, is_over=False)):
+                if not one.connection.is_open:
                     continue
-                exhausted.add(wants)
-                left.append(one)
+                if is_cold or wants in exhausted:
+                    left.append(one)
+                    continue
+                found = self._look(one, is_over=False)
+                if found is None:
+                    exhausted.add(wants)
+                    left.append(one)
+                    continue
+                is_cold = isinstance(found, Fetching)
+                self._answer(one, self._before_others(one, place, found) if isinstance(found, Fetching) else found)
             self._keep(place, left)
 
     def answer_over(self, now: int, *, all_of_them: bool = False) -> None:
@@ -175,14 +196,16 @@ class HeldPops:
             left = []
             for one in self._places.pop(place):
                 if all_of_them or now >= one.waiting.until:
-                    if one.connection.is_open:
-                        self._answer(one, is_over=True)
+                    found = self._look(one, is_over=True) if one.connection.is_open else None
+                    if found is not None:
+                        self._answer(one, found)
                 else:
                     left.append(one)
             self._keep(place, left)
 
     def forget(self, connection: Connection) -> None:
         """Drop the pops of a client that is gone."""
+        self._grown |= self._fetching.pop(connection, set()) & self._places.keys()
         for place, held in list(self._places.items()):
             if any(one.connection is connection for one in held):
                 del self._places[place]
@@ -198,9 +221,32 @@ class HeldPops:
                 if not self._of_topic[topic]:
                     del self._of_topic[topic]
 
-    def _answer(self, one: _Held, *, is_over: bool) -> bool:
-        found = one.waiting.look(is_over)
-        if found is None:
-            return False
-        self._reply(one.connection, one.waiting.asked.command, found)
-        return True
+    def _look(self, one: _Held, *, is_over: bool) -> RemotingCommand | Fetching | Exception | None:
+        try:
+            return one.waiting.look(is_over)
+        except Exception as error:
+            # The others wait on.
+            return error
+
+    def _answer(self, one: _Held, found: RemotingCommand | Fetching | Exception) -> None:
+        command = one.waiting.asked.command
+        if isinstance(found, Exception):
+            self._failed(one.connection, command, found)
+        else:
+            self._reply(one.connection, command, found)
+
+    def _before_others(self, one: _Held, place: GroupQueue, found: Fetching) -> Fetching:
+        """Have the others of a place looked at when a pop that waits for bytes is answered."""
+        self._fetching[one.connection].add(place)
+
+        def again() -> Any:
+            answered = None
+            try:
+                answered = found.again()
+            finally:
+                if not isinstance(answered, Fetching):
+                    self._fetching[one.connection].discard(place)
+                    self._grown |= {place} & self._places.keys()
+            return self._before_others(one, place, answered) if isinstance(answered, Fetching) else answered
+
+        return Fetching(found.cold, again)

@@ -332,9 +332,10 @@ class Lifecycle:
         server.held_pops.answer_over(0, all_of_them=True)
         server.end_turn()
         end = server.loop.time() + _LAST_WRITES
-        while server.is_waiting_for_disk and self.store.condition().failure is None:
-            await asyncio.sleep(_LOOK)
-        while (server.cold_reads.is_busy or any(one.unsent for one in server.connections)) and server.loop.time() < end:
+        # A request whose bytes come now may store a message, which then waits for the disk.
+        while (server.is_waiting_for_disk and self.store.condition().failure is None) or (
+            server.is_answering and server.loop.time() < end
+        ):
             await asyncio.sleep(_LOOK)
         if server.slaves is not None:
             server.slaves.close()

@@ -71,8 +71,8 @@ class Limits(NamedTuple):
     held: int = _MOST_HELD
     held_each: int = 4096
     # Requests that wait for bytes from the disk, in all and on one connection.
-    cold: int = 4096
-    cold_each: int = 256
+    cold: int = _MOST_HELD
+    cold_each: int = 4096
     # Messages that wait for the disk or for slaves. upstream: sendThreadPoolQueueCapacity
     in_flight: int = 10_000
 
@@ -125,8 +125,8 @@ class Server:
         # The connections that have sent a request, and the others by the time at which they came, oldest first.
         self.connections: set[Connection] = set()
         self._silent: dict[Connection, float] = {}
-        self.held_pulls = HeldPulls(self.processors.pulling)
-        self.held_pops = HeldPops(self._reply_later)
+        self.held_pulls = HeldPulls(self.processors.pulling, self._failed)
+        self.held_pops = HeldPops(self._reply_later, self._failed)
         self.threads = ThreadPoolExecutor(2, "disk")
         limits_of_reads = limits.cold, limits.cold_each
         self.cold_reads = ColdReads(loop, limits_of_reads, self._reply_later, self._failed, self.end_turn)
@@ -363,8 +363,15 @@ class Server:
 
     def _reply_later(self, connection: Connection, command: RemotingCommand, reply: Outcome) -> None:
         """Answer a request that has waited."""
-        self._reply(connection, command, reply)
-        self._dispatch_after(command.code)
+        try:
+            self._reply(connection, command, reply)
+        except Exception as error:
+            self._failed(connection, command, error)
+        try:
+            self._dispatch_after(command.code)
+        except Exception as error:
+            # It is answered.
+            self.bug(error)
 
     def _hold(self, connection: Connection, command: RemotingCommand, waiting: Waiting) -> None:
         if self.is_ending or self._holds_enough(connection):
@@ -516,6 +523,11 @@ class Server:
     def is_waiting_for_disk(self) -> bool:
         """Whether puts wait for a flush."""
         return bool(self._unflushed)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether requests wait for bytes or for slaves, or clients for the rest of their answers."""
+        return self.cold_reads.is_busy or bool(self._unreplicated) or any(one.unsent for one in self.connections)
 
     def _dispatch_soon(self, *, is_busy: bool) -> None:
         if not self._is_dispatch_due:

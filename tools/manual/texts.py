@@ -323,7 +323,7 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "many loses its connection. silent (512) and silence (10 seconds): connections that have sent no request; "
             "the oldest is closed first. unread (64 MiB) and patience (60 seconds): answers that a client does not "
             "read; then it loses its connection. held (65536) and held_each (4096): pulls that wait, in all and of one "
-            "client; one more is answered at once, as after its timeout. cold (4096) and cold_each (256): requests "
+            "client; one more is answered at once, as after its timeout. cold (65536) and cold_each (4096): requests "
             "that wait for bytes from the disk; in_flight (10000): messages that wait for the disk or for slaves; one "
             "more is refused with SYSTEM_BUSY (2).",
             "With --read-only nothing reaches the disk of the store. Damage of the log, missing queues, and queues in "

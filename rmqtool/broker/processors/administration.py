@@ -5,13 +5,15 @@ Upstream: ``AdminBrokerProcessor``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from rmqtool.broker.client_registry import Client
 from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.queries import stored_at
+from rmqtool.broker.processors.replies import Steps
 from rmqtool.broker.rates import Span
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import Version
@@ -168,8 +170,8 @@ def own_topics(broker: Broker, asked: Asked) -> RemotingCommand:
     return answer(asked.command, body=TopicList(topic_list=sorted(names)))
 
 
-def topic_stats(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read the bounds of each queue of a topic. Raises NotInMemory."""
+def topic_stats(broker: Broker, asked: Asked) -> Steps:
+    """Read the bounds of each queue of a topic."""
     header: GetTopicStatsInfo = asked.header  # type: ignore[assignment]
     config = broker.topics.find(header.topic)
     if config is None:
@@ -178,7 +180,7 @@ def topic_stats(broker: Broker, asked: Asked) -> RemotingCommand:
     found = {}
     for queue_id in range(max(int(config["readQueueNums"]), int(config["writeQueueNums"]))):
         low, high = (bound(header.topic, queue_id) for bound in (broker.queues.min_offset, broker.queues.max_offset))
-        last = stored_at(broker, header.topic, queue_id, high - 1) if high > low else 0
+        last = (yield partial(stored_at, broker, header.topic, queue_id, high - 1)) if high > low else 0
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
         found[queue] = TopicOffset(last_update_timestamp=last, max_offset=high, min_offset=low)
     rate = _rate(broker, "TOPIC_PUT_NUMS", header.topic) if is_since(broker.version, "5.0.0") else None
@@ -240,16 +242,18 @@ def delete_group(broker: Broker, asked: Asked) -> RemotingCommand:
     return answer(asked.command)
 
 
-def consume_stats(broker: Broker, asked: Asked) -> RemotingCommand:
+def consume_stats(broker: Broker, asked: Asked) -> Steps:
     """Read how far a group is in each queue."""
     header: GetConsumeStats = asked.header  # type: ignore[assignment]
     group = header.consumer_group
     topics = [header.topic] if header.topic else broker.offsets.topics_of(group)
-    return answer(asked.command, body=stats_of_group(broker, group, topics))
+    return answer(asked.command, body=(yield from stats_of_group(broker, group, topics)))
 
 
-def stats_of_group(broker: Broker, group: str, topics: Iterable[str]) -> ConsumeStats:
-    """Return how far a group is in each queue of some topics."""
+def stats_of_group(
+    broker: Broker, group: str, topics: Sequence[str]
+) -> Generator[Callable[..., Any], Any, ConsumeStats]:
+    """Return how far a group is in each queue of some topics. It yields what it reads, as ``in_steps`` wants it."""
     found, tps = {}, 0.0
     online = broker.clients.consumers.get(group)
     for topic in topics:
@@ -261,10 +265,11 @@ def stats_of_group(broker: Broker, group: str, topics: Iterable[str]) -> Consume
         for queue_id in range(int(config["readQueueNums"])):
             offset = max(broker.offsets.query_offset(group, topic, queue_id), 0)
             queue = MessageQueue(topic, broker.config.broker_name, queue_id)
+            last = (yield partial(stored_at, broker, topic, queue_id, offset - 1)) if offset else 0
             found[queue] = OffsetWrapper(
                 broker_offset=broker.queues.max_offset(topic, queue_id),
                 consumer_offset=offset,
-                last_timestamp=max(stored_at(broker, topic, queue_id, offset - 1), 0) if offset else 0,
+                last_timestamp=max(last, 0),
                 pull_offset=max(offset, broker.pulled.get((group, topic, queue_id), 0)),
             )
     return ConsumeStats(consume_tps=tps, offset_table=found)

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.administration import stats_of_group
+from rmqtool.broker.processors.replies import Steps
 from rmqtool.broker.rates import WINDOWS
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import Version
 from rmqtool.formats.codes import is_since
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.hosts import format_address
 from rmqtool.formats.java import encode_text
 from rmqtool.formats.layouts import TIMER_CHECKPOINT
 from rmqtool.formats.response_codes import ResponseCode
@@ -51,7 +55,7 @@ _FIXED = "settings are read when the server starts: change broker.conf or use --
 def show_settings(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read the settings; secrets are masked."""
     host, port = broker.address
-    shown = {**_OTHERS, "brokerIP1": host, "listenPort": str(port)}
+    shown = {**_OTHERS, "brokerIP1": format_address(host), "listenPort": str(port)}
     if broker.config.version is Version.V4_9:
         # Without it, exportConfigs of 4.9 ends with a NullPointerException.
         shown["filterServerNums"] = "0"
@@ -68,8 +72,11 @@ def keep_settings(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG
     return answer(asked.command, ResponseCode.NO_PERMISSION, _FIXED)
 
 
-def show_state(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read counters and states. Raises NotInMemory."""
+def show_state(broker: Broker, asked: Asked) -> Steps:
+    """Read counters and states."""
+    begin, lowest = broker.store.condition().min_offset, None
+    if begin >= 0:
+        lowest = yield partial(broker.store.reader.message_at, begin)
     table = {
         "brokerVersionDesc": f"V{broker.version.replace('.', '_')}",
         "brokerVersion": str(OWN_VERSION),
@@ -79,7 +86,7 @@ def show_state(broker: Broker, asked: Asked) -> RemotingCommand:
         "startAcceptSendRequestTimeStamp": "0",
         **_traffic(broker),
         **_queues_of_work(broker),
-        **_log_state(broker),
+        **_log_state(broker, lowest),
         **_timers(broker),
     }
     if not broker.takes_puts:
@@ -126,15 +133,9 @@ def _queues_of_work(broker: Broker) -> dict[str, str]:
     return {**table, "EndTransactionQueueSize": "0", "pageCacheLockTimeMills": "0", "dispatchMaxBuffer": "0"}
 
 
-def _log_state(broker: Broker) -> dict[str, str]:
-    """Return the bounds of the log, what is not yet on disk or in queues, and how full the disk is.
-
-    Raises NotInMemory.
-    """
+def _log_state(broker: Broker, lowest: Message | None) -> dict[str, str]:
+    """Return the bounds of the log, what is not yet on disk or in queues, and how full the disk is."""
     condition = broker.store.condition()
-    lowest = None
-    if condition.min_offset >= 0:
-        lowest = broker.store.reader.message_at(condition.min_offset, waits=False)
     space = broker.store.setup.files.space()
     ratio = str(space.used_percent / _PERCENT)
     return {
@@ -159,12 +160,12 @@ def _timers(broker: Broker) -> dict[str, str]:
     return {"timerReadBehind": str(late), "timerOffsetBehind": str(unread), "timerCongestNum": "0"}
 
 
-def stats_of_all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read how far all groups are, those of ordered topics or those of others."""
+def stats_of_all_groups(broker: Broker, asked: Asked) -> Steps:
+    """Read how far all groups are, in all topics or in ordered ones."""
     header: GetConsumeStatsInBroker = asked.header  # type: ignore[assignment]
 
     def is_wanted(config: TopicConfig | None) -> bool:
-        return config is not None and bool(config.get("order")) == header.is_order
+        return config is not None and (not header.is_order or bool(config.get("order")))
 
     found, behind, inflight = [], 0, 0
     consumed: dict[str, list[str]] = {group: [] for group in broker.groups.table}
@@ -172,12 +173,14 @@ def stats_of_all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
         if group in consumed and is_wanted(broker.topics.find(topic)):
             consumed[group].append(topic)
     for group, topics in consumed.items():
-        stats = [stats_of_group(broker, group, [topic]) for topic in topics]
-        stats = [one for one in stats if one.offset_table]
+        stats = []
+        for topic in topics:
+            one = yield from stats_of_group(broker, group, [topic])
+            stats += [one] if one.offset_table else []
         found.append({group: stats})
-        for one in (one for stat in stats for one in stat.offset_table.values()):
-            behind += max(one.broker_offset - one.consumer_offset, 0)
-            inflight += max((one.pull_offset or 0) - one.consumer_offset, 0)
+        for queue in (queue for one in stats for queue in one.offset_table.values()):
+            behind += max(queue.broker_offset - queue.consumer_offset, 0)
+            inflight += max((queue.pull_offset or 0) - queue.consumer_offset, 0)
     body = ConsumeStatsList(broker_addr=broker.shown_address, consume_stats_list=found, total_diff=behind)
     if broker.config.version is not Version.V4_9:
         body = body.replace(total_inflight_diff=inflight)
@@ -195,7 +198,7 @@ def timer_metrics(broker: Broker, asked: Asked) -> RemotingCommand:  # noqa: ARG
 
 
 # The function that answers each of these requests.
-ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
+ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand | Steps]] = {
     GetBrokerConfig: show_settings,
     GetBrokerRuntimeInfo: show_state,
     GetTimerCheckPoint: timer_checkpoint,

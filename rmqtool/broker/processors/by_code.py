@@ -19,7 +19,7 @@ from rmqtool.broker.processors import (
 from rmqtool.broker.processors.assignments import Assignments
 from rmqtool.broker.processors.pop_message import Popping, WaitingPop
 from rmqtool.broker.processors.pull_message import Pulling, Waiting
-from rmqtool.broker.processors.replies import Reply, with_fetches
+from rmqtool.broker.processors.replies import Reply, Steps, in_steps
 from rmqtool.broker.processors.send_message import Sending
 from rmqtool.formats.codes import is_since
 from rmqtool.remoting.headers import Request
@@ -28,7 +28,7 @@ from rmqtool.remoting.requests import clients, groups, messages, pop, topics
 # A pull and a pop may wait for messages.
 Outcome: TypeAlias = "Reply | Waiting | WaitingPop"
 Processor: TypeAlias = Callable[[Asked], Outcome]
-Plain: TypeAlias = Callable[[Broker, Asked], Reply]
+Plain: TypeAlias = "Callable[[Broker, Asked], Reply | Steps]"
 
 # The codes of a request that stores messages: those of replies are not for the same processor.
 SENDS = (10, 310, 320)
@@ -69,7 +69,7 @@ _OF_BROKER: Mapping[type[Request], Plain] = {
 }
 
 
-# These read records, which may be cold, before they change anything.
+# These read records, which may be cold.
 _READ: Final = frozenset(
     {
         administration.consume_stats,
@@ -84,19 +84,23 @@ _READ: Final = frozenset(
         queries.view_message,
     }
 )
+# These change the store, also when their client has hung up meanwhile.
+_CHANGES: Final = frozenset({end_transaction.end_transaction, end_transaction.take_back})
 
 
 def _by_code(broker: Broker, table: Iterable[tuple[type[Request], Plain]]) -> dict[int, Processor]:
-    return {
-        code.code: _fetched(partial(answer, broker)) if answer in _READ else partial(answer, broker)
-        for request, answer in table
-        for code in request.codes
-    }
+    return {code.code: _processor(broker, answer) for request, answer in table for code in request.codes}
 
 
-def _fetched(answer: Processor) -> Processor:
+def _processor(broker: Broker, answer: Plain) -> Processor:
+    if answer in _READ:
+        return _reading(cast("Callable[[Asked], Steps]", partial(answer, broker)), outlives_client=answer in _CHANGES)
+    return cast("Processor", partial(answer, broker))
+
+
+def _reading(answer: Callable[[Asked], Steps], *, outlives_client: bool = False) -> Processor:
     """Return a function whose records are fetched by another thread where they are not in memory."""
-    return lambda asked: cast("Outcome", with_fetches(partial(answer, asked)))
+    return lambda asked: in_steps(answer(asked), outlives_client=outlives_client)
 
 
 class Processors:
@@ -135,7 +139,7 @@ def _since_5(broker: Broker, popping: Popping) -> Mapping[int, Processor]:
         pop.ChangeInvisibleTime: popping.change_invisible,
         pop.GetAllMessageRequestMode: assignments.all_modes,
         pop.Notification: popping.notify,
-        pop.PeekMessage: _fetched(popping.peek),
+        pop.PeekMessage: _reading(popping.peek),
         pop.PollingInfo: popping.polling_info,
         pop.PopMessage: popping.pop,
         pop.SetMessageRequestMode: assignments.set_mode,

@@ -6,10 +6,12 @@ Upstream: ``ClientManageProcessor``, ``ConsumerManageProcessor.getConsumerListBy
 
 from __future__ import annotations
 
+from functools import partial
+
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.pull_message import TAG, subscription_flaw
 from rmqtool.broker.processors.queries import record_bytes
-from rmqtool.broker.processors.replies import Forwarded, Reply, Telling
+from rmqtool.broker.processors.replies import Forwarded, Reply, Steps, Telling
 from rmqtool.config import Version
 from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.formats.message_queue import MessageQueue, order_queues
@@ -138,11 +140,12 @@ def ask_running_info(broker: Broker, asked: Asked) -> Reply:
     return _ask(broker, asked, header.consumer_group, header.client_id)
 
 
-def have_consumed(broker: Broker, asked: Asked) -> Reply:
-    """Have a member consume one message now; the broker adds the message to the request. Raises NotInMemory."""
+def have_consumed(broker: Broker, asked: Asked) -> Steps:
+    """Have a member consume one message now; the broker adds the message to the request."""
     header: ConsumeMessageDirectly = asked.header  # type: ignore[assignment]
     place = decode_offset_msg_id(header.msg_id or "")
-    record = None if place is None else broker.store.reader.message_at(place.physical_offset, waits=False)
+    reader = broker.store.reader
+    record = None if place is None else (yield partial(reader.message_at, place.physical_offset))
     if record is None:
         return answer(asked.command, ResponseCode.SYSTEM_ERROR, f"no message has the id {header.msg_id}")
     return _ask(broker, asked, header.consumer_group, header.client_id or "", record_bytes(broker, record))

@@ -10,7 +10,7 @@ from typing import Final
 
 from rmqtool.broker.client_registry import Connection
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors.replies import Putting, Reply
+from rmqtool.broker.processors.replies import Putting, Reply, Steps
 from rmqtool.broker.services.retry import find_number, stored_properties, text_of
 from rmqtool.broker.services.transactions import EndRequest, EndStatus, TransactionState
 from rmqtool.config import Version
@@ -57,8 +57,8 @@ _ANSWERS: Final = {
 }
 
 
-def end_transaction(broker: Broker, asked: Asked) -> RemotingCommand | None:
-    """Commit or roll back. An undecided transaction gets no answer, as upstream. Raises NotInMemory."""
+def end_transaction(broker: Broker, asked: Asked) -> Steps:
+    """Commit or roll back. An undecided transaction gets no answer, as upstream."""
     header: EndTransaction = asked.header  # type: ignore[assignment]
     state = _STATES.get(header.commit_or_rollback, TransactionState.UNKNOWN)
     request = EndRequest(
@@ -70,7 +70,7 @@ def end_transaction(broker: Broker, asked: Asked) -> RemotingCommand | None:
     )
     # The half message may have arrived in the same read, and not be written yet.
     broker.store.write_now()
-    broker.store.reader.message_at(header.commit_log_offset, waits=False)
+    yield partial(broker.store.reader.message_at, header.commit_log_offset)
     ended = broker.services.transactions.end(request)
     if ended.status is EndStatus.NOTHING:
         return None
@@ -78,13 +78,13 @@ def end_transaction(broker: Broker, asked: Asked) -> RemotingCommand | None:
     return answer(asked.command, code, remark)
 
 
-def take_back(broker: Broker, asked: Asked) -> Reply:
-    """Have a group get a message again later, or make it a dead letter. Raises NotInMemory."""
+def take_back(broker: Broker, asked: Asked) -> Steps:
+    """Have a group get a message again later, or make it a dead letter."""
     header: ConsumerSendMsgBack = asked.header  # type: ignore[assignment]
     command, group = asked.command, header.group
     if broker.groups.find_or_create(group) is None:
         return refuse(command, GROUP_NOT_EXIST, broker.version, group=group)
-    record = broker.store.reader.message_at(header.offset, waits=False)
+    record = yield partial(broker.store.reader.message_at, header.offset)
     if record is None:
         return refuse(command, MESSAGE_BACK_NOT_FOUND, broker.version, offset=header.offset)
     again = broker.services.retry.sent_back(group, record, header.delay_level, header.max_reconsume_times)

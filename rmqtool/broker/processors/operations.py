@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.queries import stored_at
+from rmqtool.broker.processors.replies import Steps
 from rmqtool.broker.rates import Counter, Span
 from rmqtool.engine.consume_queue import ConsumeQueue
 from rmqtool.formats.java import LONG_MAX
@@ -190,11 +192,8 @@ def clone_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
     return answer(asked.command)
 
 
-def time_spans(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read between which times each queue has messages, and for how long the next one of a group has waited.
-
-    Raises NotInMemory.
-    """
+def time_spans(broker: Broker, asked: Asked) -> Steps:
+    """Read between which times each queue has messages, and for how long the next one of a group has waited."""
     header: QueryConsumeTimeSpan = asked.header  # type: ignore[assignment]
     topic, config = header.topic, broker.topics.find(header.topic)
     if config is None:
@@ -202,15 +201,16 @@ def time_spans(broker: Broker, asked: Asked) -> RemotingCommand:
     found = []
     for queue_id in range(int(config["writeQueueNums"])):
         low, high = max(broker.queues.min_offset(topic, queue_id), 0), broker.queues.max_offset(topic, queue_id)
-        first = stored_at(broker, topic, queue_id, low)
+        at = partial(stored_at, broker, topic, queue_id)
+        first = yield partial(at, low)
         offset = broker.offsets.query_offset(header.group, topic, queue_id)
         waits = 0
         if offset < high:
-            waits = broker.store.setup.clock.now() - stored_at(broker, topic, queue_id, offset)
+            waits = broker.store.setup.clock.now() - (yield partial(at, offset))
         one = QueueTimeSpan(
-            consume_time_stamp=stored_at(broker, topic, queue_id, offset - 1) if offset > 0 else first,
+            consume_time_stamp=(yield partial(at, offset - 1)) if offset > 0 else first,
             delay_time=waits,
-            max_time_stamp=stored_at(broker, topic, queue_id, high - 1),
+            max_time_stamp=(yield partial(at, high - 1)),
             message_queue=MessageQueue(topic, broker.config.broker_name, queue_id),
             min_time_stamp=first,
         )
@@ -230,7 +230,7 @@ def least_offsets(broker: Broker, asked: Asked) -> RemotingCommand:
 
 
 # The function that answers each of these requests.
-ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand]] = {
+ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand | Steps]] = {
     CleanExpiredConsumeQueue: clean_queues,
     CleanUnusedTopic: clean_queues,
     CloneGroupOffset: clone_offsets,

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Final, TypeAlias, cast
 
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors.pull_message import ENOUGH_FETCHES, TAG, WholeRecords, filter_of
-from rmqtool.broker.processors.replies import Fetching, Putting, Reply, or_fetching
+from rmqtool.broker.processors.pull_message import TAG, WholeRecords, filter_of
+from rmqtool.broker.processors.replies import ENOUGH_FETCHES, Fetching, Putting, Reply, Steps, or_fetching
 from rmqtool.broker.services.ordered_pops import ILLEGAL, REVIVE_QUEUE, GroupQueue
 from rmqtool.broker.services.pop import MOST_AT_ONCE, Pop, Taken
 from rmqtool.broker.services.retry import stored_properties, text_of
@@ -110,10 +110,8 @@ class Popping:
         """Give a client messages of a topic, now or as soon as there are some."""
         header: PopMessage = asked.header  # type: ignore[assignment]
         ip = self._config.broker_ip1
-        born = header.born_time or self._clock.now()
-        if self._clock.now() - born - header.poll_time > _TOO_LATE:
-            remark = f"the broker[{ip}] pop message is timeout too much"
-            return answer(asked.command, _S.POLLING_TIMEOUT, remark)
+        if self._is_too_late(header):
+            return self._timed_out(asked)
         if header.max_msg_nums > MOST_AT_ONCE:
             remark = f"the broker[{ip}] pop message's num is greater than {MOST_AT_ONCE}"
             return answer(asked.command, _S.INVALID_PARAMETER, remark)
@@ -130,6 +128,15 @@ class Popping:
         wanted = WholeRecords(wanted) if self._broker.read_only else wanted
         return self._look(asked, header, partial(self._pop, asked, header, wanted, self._any_queue()), False, 0)
 
+    def _is_too_late(self, header: PopMessage) -> bool:
+        """Whether the client of a pop waits no more, and would not get the messages."""
+        now = self._clock.now()
+        return now - (header.born_time or now) - header.poll_time > _TOO_LATE
+
+    def _timed_out(self, asked: Asked) -> RemotingCommand:
+        remark = f"the broker[{self._config.broker_ip1}] pop message is timeout too much"
+        return answer(asked.command, _S.POLLING_TIMEOUT, remark)
+
     def _look(self, asked: Asked, header: PopMessage | Notification, look: _Look, is_over: bool, rounds: int) -> Popped:
         """Answer a pop or a question, or have it wait: for messages, or for their bytes."""
         return self._look_once(asked, header, look, rounds, is_over) or self._wait(asked, header, look)
@@ -144,6 +151,8 @@ class Popping:
         self, asked: Asked, header: PopMessage, wanted: MessageFilter | None, first: int, is_over: bool, rounds: int
     ) -> RemotingCommand | None:
         """Answer a pop with messages; without messages only if its time is over. Raises NotInMemory."""
+        if rounds and self._is_too_late(header):
+            return self._timed_out(asked)
         more = {"message_filter": wanted, "at_end": header.init_mode == _AT_END, "in_order": bool(header.order)}
         pop = self._pops.begin(header.consumer_group, header.invisible_time, **more, attempt_id=header.attempt_id)
         takes_part = rounds >= ENOUGH_FETCHES
@@ -282,8 +291,8 @@ class Popping:
         low, high = self._broker.store.reader.bounds(place.topic, place.queue_id)
         return high > (stored if stored >= 0 else max(low, 0))
 
-    def peek(self, asked: Asked) -> RemotingCommand:
-        """Show the messages that a pop would take next; nothing is taken. Raises NotInMemory.
+    def peek(self, asked: Asked) -> Steps:
+        """Show the messages that a pop would take next; nothing is taken.
 
         Upstream: ``PeekMessageProcessor``.
         """
@@ -299,7 +308,7 @@ class Popping:
             begin = stored if stored >= 0 else max(low, 0)
             left += max(high - begin, 0)
             if begin < high and most > 0:
-                got = self._broker.store.reader.get(topic, queue_id, begin, most, waits=False)
+                got = yield partial(self._broker.store.reader.get, topic, queue_id, begin, most)
                 found.append(got.joined())
                 most -= got.count
         told = PopMessageAnswer(pop_time=0, invisible_time=0, revive_qid=0, rest_num=left)

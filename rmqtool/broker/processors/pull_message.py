@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors.replies import Fetching, fetching
+from rmqtool.broker.processors.replies import ENOUGH_FETCHES, Fetching
 from rmqtool.broker.topics import TopicConfig
 from rmqtool.config import Version
 from rmqtool.engine.get import GetMessageResult, GetMessageStatus, MessageFilter, SqlFilter, TagFilter
@@ -49,8 +49,6 @@ from rmqtool.remoting.requests.messages import PullMessage, PullMessageAnswer
 # The bits of ``sysFlag`` of a pull.
 COMMITS, MAY_WAIT, HAS_SUBSCRIPTION = 1, 2, 4
 TAG: Final = "TAG"
-# After this number of fetches a pull is answered with what was found before the next one.
-ENOUGH_FETCHES = 64
 _RESET = "OFFSET_RESET"
 
 _S = GetMessageStatus
@@ -134,7 +132,6 @@ class Pulling:
         if isinstance(found, RemotingCommand):
             return found
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        self._broker.pulled[group, topic, queue_id] = header.queue_offset
         commits = header.sys_flag & COMMITS and header.commit_offset >= 0
         if commits and not self._broker.offsets.has_pending_reset(group, topic, queue_id):
             self._broker.offsets.commit_offset(group, topic, queue_id, header.commit_offset)
@@ -150,9 +147,12 @@ class Pulling:
         try:
             result = self._look(waiting, waits=False)
         except NotInMemory as cold:
-            if rounds < ENOUGH_FETCHES or not isinstance(cold.so_far, GetMessageResult):
-                return fetching(cold, rounds, partial(self._look_first, waiting))
-            result = cold.so_far
+            if rounds < ENOUGH_FETCHES:
+                return Fetching(cold, partial(self._look_first, waiting, rounds + 1))
+            # Then what was found before the next fetch is an answer.
+            so_far = cold.so_far
+            result = so_far if isinstance(so_far, GetMessageResult) else self._look(waiting, waits=True)
+        self._note(header, result)
         if header.sys_flag & MAY_WAIT and self._is_nothing(result, header.queue_offset):
             held = header.suspend_timeout_millis if self._config.long_polling_enable else None
             waiting.until = self._clock.monotonic() + (self._config.short_polling_time_mills if held is None else held)
@@ -165,6 +165,7 @@ class Pulling:
         The pull skips messages that its filter does not match; the answer says where to continue.
         """
         result = self._look(waiting, waits=True)
+        self._note(waiting.header, result)
         if result.status is _S.NO_MATCHED_MESSAGE and not is_over:
             waiting.offset = result.next_begin_offset
             return None
@@ -179,6 +180,10 @@ class Pulling:
         header, wanted = waiting.header, waiting.message_filter
         queue = header.topic, header.queue_id
         return self._reader.get(*queue, waiting.offset, header.max_msg_nums, wanted, waits=waits)
+
+    def _note(self, header: PullMessage, result: GetMessageResult) -> None:
+        """Take note of where the group pulls next. upstream: commitPullOffset"""
+        self._broker.pulled[header.consumer_group, header.topic, header.queue_id] = result.next_begin_offset
 
     def _is_nothing(self, result: GetMessageResult, offset: int) -> bool:
         return self._code(result.status, offset) is ResponseCode.PULL_NOT_FOUND

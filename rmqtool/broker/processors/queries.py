@@ -6,9 +6,10 @@ Upstream: ``ConsumerManageProcessor``, ``AdminBrokerProcessor``, ``QueryMessageP
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors.replies import Searching
+from rmqtool.broker.processors.replies import Searching, Steps
 from rmqtool.config import Version
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.response_codes import ResponseCode
@@ -121,17 +122,17 @@ def min_offset(broker: Broker, asked: Asked) -> RemotingCommand:
     return answer(asked.command, header=GetMinOffsetAnswer(offset=found))
 
 
-def earliest_time(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Say when the first message of a queue was stored. Raises NotInMemory."""
+def earliest_time(broker: Broker, asked: Asked) -> Steps:
+    """Say when the first message of a queue was stored."""
     header: GetEarliestMsgStoretime = asked.header  # type: ignore[assignment]
     low = broker.queues.min_offset(header.topic, header.queue_id)
-    time = stored_at(broker, header.topic, header.queue_id, low)
+    time = yield partial(stored_at, broker, header.topic, header.queue_id, low)
     return answer(asked.command, header=GetEarliestMsgStoretimeAnswer(timestamp=time))
 
 
-def stored_at(broker: Broker, topic: str, queue_id: int, queue_offset: int) -> int:
-    """Return when the message at an offset was stored, -1 without such a message. Raises NotInMemory."""
-    got = broker.store.reader.get(topic, queue_id, queue_offset, 1, waits=False)
+def stored_at(broker: Broker, topic: str, queue_id: int, queue_offset: int, *, waits: bool) -> int:
+    """Return when the message at an offset was stored, -1 without such a message. Without ``waits`` NotInMemory."""
+    got = broker.store.reader.get(topic, queue_id, queue_offset, 1, waits=waits)
     record = next(iter(got.fields("store_timestamp")), None)
     return -1 if record is None else int(record[0])
 
@@ -157,10 +158,10 @@ def query_message(broker: Broker, asked: Asked) -> Searching:
     return Searching(search)
 
 
-def view_message(broker: Broker, asked: Asked) -> RemotingCommand:
-    """Read the message at a place of the log. Raises NotInMemory."""
+def view_message(broker: Broker, asked: Asked) -> Steps:
+    """Read the message at a place of the log."""
     header: ViewMessage = asked.header  # type: ignore[assignment]
-    record = broker.store.reader.message_at(header.offset, waits=False)
+    record = yield partial(broker.store.reader.message_at, header.offset)
     if record is None:
         return refuse(asked.command, NO_MESSAGE_AT, broker.version, offset=header.offset)
     return answer(asked.command, ResponseCode.SUCCESS, body=record_bytes(broker, record))
@@ -172,7 +173,7 @@ def record_bytes(broker: Broker, record: Message) -> bytes:
 
 
 # The function that answers each of these requests.
-ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand | Searching]] = {
+ANSWERS: Mapping[type[Request], Callable[[Broker, Asked], RemotingCommand | Searching | Steps]] = {
     GetAllConsumerOffset: all_offsets,
     GetAllDelayOffset: all_delay_offsets,
     GetEarliestMsgStoretime: earliest_time,

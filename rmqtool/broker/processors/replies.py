@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from rmqtool.broker.client_registry import Connection
 from rmqtool.engine.put import PutTicket
-from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import NotInMemory
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.frames import SendRow
@@ -48,21 +47,18 @@ class Searching(NamedTuple):
 
 @dataclass(slots=True)
 class Fetching:
-    """A request for bytes that are not in memory. They are fetched in another thread; then ``again`` answers it."""
+    """A request for bytes that are not in memory. They are fetched in another thread; then ``again`` answers it.
+
+    One that changes the store ``outlives_client``: it is done also when its sender has hung up.
+    """
 
     cold: NotInMemory
     again: Callable[[], Any]
+    outlives_client: bool = False
 
 
-# The most fetches for one request: what was fetched does not stay in memory.
-_MOST_FETCHES = 1024
-
-
-def fetching(cold: NotInMemory, rounds: int, again: Callable[[int], Any]) -> Fetching:
-    """Return a request that waits for bytes; ``rounds`` says how often it did before. Raises ReadFailed."""
-    if rounds >= _MOST_FETCHES:
-        raise ReadFailed("what is read from the disk does not stay in memory", hint="the machine needs more memory")
-    return Fetching(cold, partial(again, rounds + 1))
+# After this number of fetches the disk is waited for: bytes that are fetched do not stay in memory.
+ENOUGH_FETCHES = 64
 
 
 def or_fetching(work: Callable[[int], Any], rounds: int, again: Callable[[int], Any]) -> Any:
@@ -70,16 +66,39 @@ def or_fetching(work: Callable[[int], Any], rounds: int, again: Callable[[int], 
     try:
         return work(rounds)
     except NotInMemory as cold:
-        return fetching(cold, rounds, again)
+        return Fetching(cold, partial(again, rounds + 1))
 
 
-def with_fetches(work: Callable[[], Any], rounds: int = 0) -> Any:
-    """Return what ``work`` returns. It is done again after each fetch: it changes nothing before it has all bytes."""
-    return or_fetching(lambda _rounds: work(), rounds, partial(with_fetches, work))
+def in_steps(steps: Steps, *, outlives_client: bool = False) -> Reply:
+    """Return what a generator returns, or have it wait for bytes, as often as it must.
+
+    It yields its reads, and goes on with what each one found: a read is a function that raises NotInMemory unless it
+    ``waits``. So no step is done twice. Other requests are answered meanwhile.
+    """
+    try:
+        read = next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    return _go_on(steps, outlives_client, read, 0)
+
+
+def _go_on(steps: Steps, outlives_client: bool, read: Callable[..., Any], rounds: int) -> Reply:
+    while True:
+        try:
+            found = read(waits=rounds >= ENOUGH_FETCHES)
+        except NotInMemory as cold:
+            return Fetching(cold, partial(_go_on, steps, outlives_client, read, rounds + 1), outlives_client)
+        rounds = 0
+        try:
+            read = steps.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
 
 # None: the client gets no answer.
 Reply: TypeAlias = "RemotingCommand | bytes | Putting | Forwarded | Telling | Fetching | Searching | None"
+# A request that reads records, which may be cold.
+Steps: TypeAlias = "Generator[Callable[..., Any], Any, Reply]"
 # A plain message whose request came as a row; of one that is taken: its ticket, and its unique key.
 PlainRow: TypeAlias = SendRow
 TakenRow: TypeAlias = tuple[PutTicket, str]

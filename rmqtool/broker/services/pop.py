@@ -178,7 +178,7 @@ class Pops:
 
         There is no retry topic of a pop in order: what is not acked stays where it is. Without ``waits`` the disk is
         not waited for: NotInMemory is raised, and nothing taken; or less is taken than there is, from the queues
-        before the cold one, and with ``takes_part`` what that queue has in memory.
+        before the cold one, and with ``takes_part`` what that queue has in memory; without any the disk is waited for.
         """
         sources = [(topic, tuple(queue_ids), pop)]
         if not pop.in_order:
@@ -192,9 +192,10 @@ class Pops:
                 try:
                     taken = self.take_queue(one, name, queue_id, most, waits=waits, takes_part=takes_part)
                 except NotInMemory:
-                    if all(before.got is None for before in found):
+                    if any(before.got is not None for before in found):
+                        most = 0
+                    elif not takes_part:
                         raise
-                    most = 0
                     taken = self.take_queue(one, name, queue_id, most)
                 most -= 0 if taken.got is None else taken.got.count
                 found.append(taken)

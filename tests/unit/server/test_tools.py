@@ -104,6 +104,16 @@ def test_the_progress_of_all_groups(client: WireClient) -> None:
     assert found.total_diff >= 2
     ordered = ConsumeStatsList.decode(client.ask(317, {"isOrder": "true"}).body)
     assert {"Progress": []} in ordered.consume_stats_list
+    # upstream: fetchAllConsumeStatsInBroker leaves out topics only if it is asked for ordered ones.
+    order = {"topic": "Progressing", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": "true"}
+    assert (
+        client.ask(17, {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, **order}).code
+        == 0
+    )
+    for is_order in ("true", "false"):
+        found = ConsumeStatsList.decode(client.ask(317, {"isOrder": is_order}).body)
+        (stats,) = [one["Progress"] for one in found.consume_stats_list if "Progress" in one]
+        assert len(stats) == 1, is_order
 
 
 def test_a_topic_is_deleted_with_its_progress(server: Any, client: WireClient) -> None:
