@@ -319,7 +319,9 @@ class Collected:
 
     def _count_damaged(self, source: Source, ranges: int) -> None:
         """Count the messages that entries name in the last ``ranges`` damaged ranges, those of this store."""
-        outcome, bases = self.outcome, {file.name: file.base_offset for file in source.log.files}
+        outcome, files = self.outcome, source.log.files
+        # Places in a tier are not those that the entries name.
+        bases = {file.name: file.base_offset for file in files if file.tier is None}
         found = [damage for _, damage in outcome.damages[len(outcome.damages) - ranges :] if damage.file in bases]
         starts = [bases[damage.file] + damage.file_offset for damage in found]
         spans = [(start, start + damage.length) for start, damage in zip(starts, found, strict=True)]

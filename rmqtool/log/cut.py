@@ -54,9 +54,10 @@ class Cut:
 def find_cut(source: Source, until: int, effort: Effort) -> Cut | None:
     """Return where the log must end, in one reading of it; None if nothing was stored at the time or later."""
     selection = Selection.of(want())
-    effort.progress.start("reading", sum(file.size for file in source.files), "bytes")
+    files = [file for file in source.files if file.tier is None]  # a tier is not cut
+    effort.progress.start("reading", sum(file.size for file in files), "bytes")
     cut: Cut | None = None
-    for part in iter_parts(read_plan(source.files, selection, source.queues), selection, effort):
+    for part in iter_parts(read_plan(files, selection, source.queues), selection, effort):
         if not isinstance(part, Part):
             continue
         records = part.records

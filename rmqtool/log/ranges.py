@@ -483,7 +483,8 @@ def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage 
     if damage is not None:
         yield damage
     elif left_over.code == UNWRITTEN:
-        extent = plan.find_extent(begin, file.end_offset)
+        # Places in a tier are not those that the entries of the store name.
+        extent = plan.find_extent(begin, file.end_offset) if file.tier is None else None
         if extent is not None:
             text = "zeros where queues expect messages"
             yield left_over._replace(code="CL-MAGIC", length=extent - begin, message=text)
@@ -499,12 +500,13 @@ def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
 
     ``settled``: what comes after its last record was judged already.
     """
-    if not plan.files and plan.witnesses:
+    files = [file for file in plan.files if file.tier is None]
+    if not files and plan.witnesses:
         text = f"{LOG_IS_EMPTY}: is its volume mounted?"
         yield Damage("ST-MOUNT", paths.COMMIT_LOG, 0, 0, text)
-    if not plan.files or settled:
+    if not files or settled:
         return
-    last = plan.files[-1]
+    last = files[-1]
     extent = plan.find_extent(last.end_offset)
     if extent is not None:
         text = f"the log ends at {last.end_offset}, but queues point to messages up to {extent}"

@@ -22,7 +22,7 @@ from rmqtool.files.objects import ObjectReadableFileSystem
 from rmqtool.files.posix import FOLLOWED
 from rmqtool.formats import paths
 from rmqtool.formats.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, FileKind
-from rmqtool.log.end import LogEnd, find_log_end
+from rmqtool.log.end import LogEnd, find_log_end, first_record
 from rmqtool.log.queue_entries import QueueFiles, first_offset_from, queue_files_of
 from rmqtool.store.listing import QueueId, beneath
 from rmqtool.store.open import (
@@ -337,17 +337,65 @@ class _Earlier(NamedTuple):
 
 
 def _tier_before(store: Store, logs: Sequence[LogFile], queues: Sequence[QueueFiles]) -> _Earlier:
-    """Return the files of the tier that the settings of a store name, without messages that the log has too."""
+    """Return the files of the tier that the settings of a store name, without messages that the log has too.
+
+    A queue of the tier is left out if it is not known which of its messages the log has.
+    """
     if not store.config.tiered_store_file_path:
         return _Earlier([])
     found = tier_of(store)
     if not isinstance(found, Tier):
         return _Earlier([], found and f"{found.reason}: older messages are not read")
     with found as tier:
+        label = tier_label(store, tier)
         if not queues and paths.CONSUME_QUEUE in store.listing.databases():
-            return _Earlier([], f"{tier_label(store, tier)} is not read beside queues in RocksDB: name it to read it")
-        log_min = logs[0].base_offset if logs else 0
-        return _Earlier(tier_files(tier, tier_label(store, tier), log_min, first_kept(queues, log_min)))
+            return _Earlier([], f"{label} is not read beside queues in RocksDB: name it to read it")
+        if not logs:  # a log whose volume is not mounted must not look like one without messages
+            return _Earlier([], f"{label} is not read: the commit log is empty. Name the tier to read it")
+        log_min = logs[0].base_offset
+        until = first_kept(queues, log_min)
+        unknown = _without_boundary(store, tier, until)
+        for queue in unknown:
+            del tier.queues[queue]
+        return _Earlier(tier_files(tier, label, log_min, until), _note_on_unknown(label, unknown) if unknown else None)
+
+
+def _without_boundary(store: Store, tier: Tier, until: Mapping[QueueId, int]) -> list[QueueId]:
+    """Return the queues of a tier of which the log can have messages too, and the queues of the store do not say which.
+
+    A broker removes a queue when the log has no message of it any more. Then the messages in the tier are older than
+    the log.
+    """
+    untold = [queue for queue in tier.queues if queue not in until]
+    if not untold:
+        return []
+    try:
+        first = first_record(store.commit_log, dledger=store.is_dledger)
+    except ReadFailed:
+        return untold
+    return [queue for queue in untold if first is None or not _ends_before(tier, queue, first.store_timestamp)]
+
+
+def _ends_before(tier: Tier, queue: QueueId, time: int) -> bool:
+    """Return whether the last message of a queue in a tier was stored before ``time`` (ms)."""
+    try:
+        last = tier.last_time(queue)
+    except ReadFailed:
+        return False
+    return last is not None and last < time
+
+
+# Queues that a note names at most.
+_MOST_NAMED = 3
+
+
+def _note_on_unknown(label: str, unknown: Sequence[QueueId]) -> str:
+    names = [f"{queue.topic}/{queue.queue_id}" for queue in unknown[:_MOST_NAMED]]
+    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+    return (
+        f"{', '.join(names)}{more} of {label} {'are' if len(unknown) > 1 else 'is'} not read: the queues of the store "
+        "do not say which of the messages the log has too. Name the tier to read it"
+    )
 
 
 def tier_label(store: Store, tier: Tier) -> str:

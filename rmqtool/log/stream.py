@@ -292,7 +292,9 @@ def iter_followed(
             start = selection.physical_from
     follower = Follower(source.list_files, selection, start)
     left = request.limit
-    found = iter_messages(Source(earlier), replace(request, last=None), effort) if request.last is None else iter(())
+    found: Iterator[Part | Damage | Note] = iter(())
+    if request.last is None:
+        found = iter_messages(replace(source, files=earlier, queues=[], directories=[]), request, effort)
     while True:
         for event in chain(found, follower.poll()):
             if left is None or not isinstance(event, Part):

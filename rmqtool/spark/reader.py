@@ -129,7 +129,8 @@ class RocketMQReader(DataSourceReader):
 
     def _require_log(self, source: Source) -> None:
         """Raise if a log is empty although its queues have entries: a table without rows would hide the loss."""
-        if not source.plan.files and self.choice.on_corrupt is not OnCorrupt.SKIP:
+        has_log = any(file.tier is None for file in source.plan.files)
+        if not has_log and self.choice.on_corrupt is not OnCorrupt.SKIP:
             for damage in find_missing_end(source.plan, settled=False):
                 raise StoreError(f"{damage.code}: {damage.message}", file=source.log.root, hint=_UNMOUNTED)
 

@@ -19,13 +19,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from rmqtool.errors import StoreError
+from rmqtool.errors import ReadFailed, StoreError
 from rmqtool.files.filesystem import Kind, join
-from rmqtool.formats import paths
+from rmqtool.formats import layouts, paths
+from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.paths import FileKind
 from rmqtool.store.listing import QueueId, Stranger
 from rmqtool.store.open import Root, Store, absolute, is_directory, is_file, open_root
 from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
+from rmqtool.store.time_search import StoreTimes
 
 # Brokers that an error names at most.
 _MOST_NAMED = 8
@@ -71,6 +73,19 @@ class Tier:
         """Return the queue itself; it is empty if the tier does not have it."""
         found = self.queues.get(queue)
         return SegmentQueue(found.entries if found else (), files=self.open_files)
+
+    def last_time(self, queue: QueueId) -> int | None:
+        """Return when the last message of a queue that has an entry was stored (ms); None if that is not known."""
+        entries, log = self.entries_of(queue), self.log_of(queue)
+        count = (entries.end_offset - entries.min_offset) // UNIT_SIZE if len(entries) else 0
+        if not count:
+            return None
+        data = entries.read(entries.min_offset + (count - 1) * UNIT_SIZE, UNIT_SIZE)
+        if len(data) < UNIT_SIZE:
+            return None
+        unit = layouts.CONSUME_QUEUE_UNIT.decode(data)
+        time = StoreTimes(log, log.end_offset).read(unit.physical_offset, unit.size)
+        return time if time > 0 else None
 
     @property
     def size(self) -> int:
@@ -121,18 +136,28 @@ def _below_cluster(parts: list[str], number: int, path: str) -> TierPlace:
     )
 
 
-def _only_broker(path: str, clusters: list[str]) -> TierPlace:
+def _brokers(clusters: list[str]) -> list[str]:
+    """Return the directories of the brokers of some clusters."""
     found = []
     for cluster in clusters:
         with open_root(cluster) as files:
             found += [f"{cluster}/{name}" for name in _directories(files, "")]
+    return found
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{' and '.join(names[:_MOST_NAMED])}{more}"
+
+
+def _only_broker(path: str, clusters: list[str]) -> TierPlace:
+    found = _brokers(clusters)
     if len(found) == 1:
         return TierPlace(found[0])
     if not found:
         raise StoreError(f"{path} is tiered storage without a broker", file=path, hint="give the tieredStoreFilePath")
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    names = f"{' and '.join(found[:_MOST_NAMED])}{more}"
-    raise StoreError(f"{path} has the tiers of several brokers: {names}", file=path, hint="name one of them as STORE")
+    text = f"{path} has the tiers of several brokers: {_named(found)}"
+    raise StoreError(text, file=path, hint="name one of them as STORE")
 
 
 def _directories(files: Root, path: str) -> list[str]:
@@ -144,8 +169,12 @@ def open_tier(root: str) -> Tier:
     above, broker = posixpath.split(absolute(root))
     cluster = paths.parse_tier_cluster(posixpath.basename(above)) or ""
     tier = Tier(root, open_root(root), cluster, broker)
-    for path, kind in _iter_files(tier.filesystem, ""):
-        _add(tier, path, kind)
+    try:
+        for path, kind in _iter_files(tier.filesystem, ""):
+            _add(tier, path, kind)
+    except BaseException:
+        tier.close()
+        raise
     for queue in tier.queues.values():
         queue.log.sort()
         queue.entries.sort()
@@ -189,7 +218,10 @@ class TierAbsent(NamedTuple):
 
 
 def tier_of(store: Store) -> Tier | TierAbsent | None:
-    """Open the tier that the settings of a store name; None if they name none."""
+    """Open the tier that the settings of a store name; None if they name none.
+
+    Without the name of the broker in the settings this is the only one in the cluster.
+    """
     base = store.config.tiered_store_file_path
     if not base:
         return None
@@ -197,9 +229,16 @@ def tier_of(store: Store) -> Tier | TierAbsent | None:
         return TierAbsent(base, f"{base}, which tieredStoreFilePath names, does not exist")
     cluster = os.path.join(base, paths.tier_cluster_name(store.config.broker_cluster_name))
     root = os.path.join(cluster, store.config.broker_name)
-    if "brokerName" not in store.config.origins and is_directory(cluster):
-        root = _only_broker(base, [cluster]).root
-    if not is_directory(root):
-        names = f"{store.config.broker_cluster_name}/{store.config.broker_name}"
-        return TierAbsent(base, f"{base}, which tieredStoreFilePath names, has no tier of {names}")
-    return open_tier(root)
+    try:
+        if "brokerName" not in store.config.origins and is_directory(cluster):
+            brokers = _brokers([cluster])
+            if len(brokers) > 1:
+                names = _named([posixpath.basename(one) for one in brokers])
+                return TierAbsent(base, f"{base} has the tiers of {names}, and brokerName (--conf) is not set")
+            root = brokers[0] if brokers else root
+        if not is_directory(root):
+            names = f"{store.config.broker_cluster_name}/{store.config.broker_name}"
+            return TierAbsent(base, f"{base}, which tieredStoreFilePath names, has no tier of {names}")
+        return open_tier(root)
+    except ReadFailed as error:
+        return TierAbsent(base, error.message)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from rmqtool import dump, info, query, repair, scan, stat
+from rmqtool import copy, dump, info, query, recover_until, repair, scan, stat
 from rmqtool.api.cat import reading
 from rmqtool.api.copy import copied
 from rmqtool.api.export import export, write
 from rmqtool.api.query import find
-from rmqtool.errors import StoreError
+from rmqtool.errors import ReadFailed, Refused, StoreError
 from rmqtool.exports.choice import DEFAULT
 from rmqtool.exports.splits import BatchReader, plan_sources
 from rmqtool.formats.message_json import read_body
@@ -158,7 +158,8 @@ def with_more_topics(root: Path) -> None:
     """Copy a topic of a tier twice: then the tier is larger than what comes before the log, and begins before 0."""
     topics = root / "tier/212d6b50_DefaultCluster/broker-a"
     for name in ("Orders2", "Orders3"):
-        shutil.copytree(topics / "Orders", topics / name)
+        for above in (topics, root / "consumequeue"):
+            shutil.copytree(above / "Orders", above / name)
 
 
 @pytest.mark.parametrize("begin", [None, 1], ids=["all", "period"])
@@ -282,6 +283,101 @@ def test_a_repair_is_planned_beside_a_tier(store: Callable[[str], Path]) -> None
     with left_alone(store("tiers/53-tier")):
         plan = repair(str(store("tiers/53-tier")))
     assert (plan["steps"], plan["left"]) == ([], [])
+
+
+BROKER = "tier/212d6b50_DefaultCluster/broker-a"
+
+
+def test_a_tier_does_not_hide_an_unmounted_log(writable_store: Callable[[str], Path], tmp_path: Path) -> None:
+    root = writable_store("tiers/53-tier")
+    for file in (root / "commitlog").iterdir():
+        file.unlink()
+    with reading(str(root), {}) as found:
+        events = list(found)
+    assert events[0] == f"{BROKER} is not read: the commit log is empty. Name the tier to read it"
+    assert [one["damage"]["code"] for one in events if isinstance(one, dict)] == ["ST-MOUNT"]
+    with pytest.raises(StoreError, match="ST-MOUNT"):
+        write(str(root), tmp_path / "messages", {"on_corrupt": "fail", "engine": "local"})
+    with pytest.raises(Refused, match="is its volume mounted"):
+        copy(str(root), tmp_path / "copy")
+
+
+def test_without_queues_no_message_comes_twice(writable_store: Callable[[str], Path]) -> None:
+    root = writable_store("tiers/53-tier")
+    shutil.rmtree(root / "consumequeue")
+    (root / "consumequeue").mkdir()
+    with reading(str(root), {}) as found:
+        events = list(found)
+    notes = [event for event in events if isinstance(event, str)]
+    assert notes[0] == (
+        f"OnlyLocal/0, OnlyLocal/1, Orders/0 and 1 more of {BROKER} are not read: the queues of the store do not say "
+        "which of the messages the log has too. Name the tier to read it"
+    )
+    messages = [one for one in events if isinstance(one, dict)]
+    assert [one for one in messages if "damage" in one] == []
+    places = [place(one) for one in messages]
+    assert len(places) == len(set(places))
+    # The tier has all messages of this topic, and the log none; of the others the log is read.
+    assert {one for one in places if one[0] == "Payments"} == {one for one in asked(TIERS[0]) if one[0] == "Payments"}
+    assert sorted(one[2] for one in places if one[:2] == ("Orders", 0)) == list(range(246, 280))
+
+
+def test_a_queue_of_a_store_is_followed_with_its_own_older_messages(store: Callable[[str], Path]) -> None:
+    root = store("tiers/53-tier")
+    how: Any = {"follow": True, "limit": 280}
+    with reading(str(root / "consumequeue/Orders/0"), how) as found:
+        places = [place(one) for one in found if isinstance(one, dict)]
+    assert places == [("Orders", 0, offset) for offset in range(280)]
+
+
+def test_tiers_of_several_brokers_need_a_name(writable_store: Callable[[str], Path]) -> None:
+    root = writable_store("tiers/53-tier")
+    shutil.copytree(root / BROKER, (root / BROKER).with_name("broker-b"))
+    settings = root / "broker.conf"
+    settings.write_text(settings.read_text().replace("brokerName=broker-a\n", ""))
+    why = f"{root}/tier has the tiers of broker-a and broker-b, and brokerName (--conf) is not set"
+    with reading(str(root), {}) as found:
+        events = list(found)
+    assert events[0] == f"{why}: older messages are not read"
+    assert found.messages == 47
+    codes = [(one["code"], one["message"]) for one in info(str(root))["findings"]]
+    assert ("TI-MOUNT", why) in codes
+
+
+def test_a_tier_that_cannot_be_listed_does_not_keep_its_store_from_being_read(
+    store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(root: str) -> None:
+        raise ReadFailed(f"{root} cannot be listed", file=root)
+
+    monkeypatch.setattr("rmqtool.store.tiers.open_tier", refuse)
+    with reading(str(store("tiers/53-tier")), {}) as found:
+        events = list(found)
+    assert str(events[0]).endswith("/broker-a cannot be listed: older messages are not read")
+    assert found.messages == 47
+
+
+def test_an_earlier_time_is_looked_up_in_the_log_alone(writable_store: Callable[[str], Path]) -> None:
+    root = writable_store("tiers/53-tier")
+    lone = root.with_name("lone")
+    shutil.copytree(root / "commitlog", lone)
+    found = messages_of(lone)
+    until = found[40]["storeTimestamp"]
+    late = [one for one in found if one["storeTimestamp"] >= until]
+    cut = recover_until(str(root), until)["cut"]
+    assert (cut["offset"], cut["messages"]) == (late[0]["commitLogOffset"], len(late))
+
+
+def test_damage_in_a_tier_is_not_counted_by_entries_of_the_store(
+    writable_store: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root = writable_store("tiers/53-tier")
+    path = root / BROKER / "Orders/0/COMMIT_LOG/880245e800000000000000029990"
+    data = bytearray(path.read_bytes())
+    data[90] ^= 1
+    path.write_bytes(data)
+    done = write(str(root), tmp_path / "messages", {"on_corrupt": "skip", "engine": "local"}).shown
+    assert (done["rows"], done["damaged"]["ranges"], done["damaged"]["messages"]) == (540, 1, None)
 
 
 def test_what_needs_a_store_says_so(store: Callable[[str], Path]) -> None:
