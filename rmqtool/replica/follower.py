@@ -13,7 +13,7 @@ from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import RemoteError, UsageError
 from rmqtool.formats.commit_log import Message
-from rmqtool.formats.paths import COMMIT_LOG
+from rmqtool.formats.paths import ABORT, COMMIT_LOG
 from rmqtool.log.walk import read_record_at
 from rmqtool.replica.chunks import consistent_point
 from rmqtool.replica.directory import Configuration, Epochs, MirrorDirectory
@@ -353,6 +353,7 @@ def _open_store(directory: MirrorDirectory) -> MessageStore:
     """Open the store of a mirror, under its lock; queues and index are built from the log first."""
     setup = Setup(directory.files, directory.config())
     directory.release()
-    if directory.files.listdir(COMMIT_LOG):
+    if directory.files.listdir(COMMIT_LOG) or directory.files.exists(ABORT):
+        # A store that was killed before its first segment came has ``abort`` alone.
         recover(setup)
     return MessageStore.open(setup, begins=True)

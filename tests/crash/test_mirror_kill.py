@@ -47,7 +47,8 @@ def test_a_mirror_that_is_killed_goes_on_without_a_hole(live: tuple[str, ...], t
             mirror.wait()
             acknowledged = master.whole_end(max(master.reports)) if live else max(master.reports)
             has = b"".join(data for _, data in sorted(log_files(root).items()))
-            assert has[:acknowledged] == bytes(master.log[:acknowledged])
+            # Byte 0 is 0 and is never sent: a mirror that has nothing yet reports 1.
+            assert has[1:acknowledged] == bytes(master.log[1:acknowledged])
         assert start(master, root, "--once", *live).wait() == 0
         assert log_files(root) == master.files()
     assert main(["recover", str(root), "--apply"]) == 0

@@ -536,6 +536,21 @@ def test_a_mirror_becomes_live_later_and_after_a_kill(master, tmp_path):
     assert not (tmp_path / "m" / "abort").exists()
 
 
+def test_a_live_mirror_that_is_killed_before_its_first_segment_goes_on(master, tmp_path):
+    """Its store was open already, so that it has ``abort``, and its log has no file."""
+    master.grow(3)
+    once(master, tmp_path / "m", live=True)
+    for path in (tmp_path / "m/commitlog").iterdir():
+        path.unlink()
+    for path in (tmp_path / "m/consumequeue").rglob("0*"):
+        if path.is_file():
+            path.unlink()
+    (tmp_path / "m/abort").touch()
+    once(master, tmp_path / "m", live=True)
+    assert log_files(tmp_path / "m") == master.files()
+    assert queue_entries(tmp_path / "m") == 3
+
+
 def test_a_live_mirror_goes_over_a_gap_and_deletes_old_segments(master, tmp_path):
     master.grow(150)
     once(master, tmp_path / "m", live=True)
