@@ -240,7 +240,12 @@ def new_directory(path: str) -> Iterator[None]:
             os.rmdir(path)
         raise
     # The content is durable: sync its name, too.
-    sync(os.path.dirname(os.path.realpath(path)))
+    try:
+        sync(os.path.dirname(os.path.realpath(path)))
+    except PermissionError:
+        # A directory in which names may be made or used, but not listed, cannot be opened to sync it.
+        if not was_there:
+            os.sync()
 
 
 def _remove_all(path: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 
@@ -38,6 +40,26 @@ def test_info_of_a_new_store_knows_its_version_and_finds_nothing_wrong(tmp_path,
     shown = json.loads(out)
     assert (status, shown["version"], shown["findings"]) == (Exit.DONE, "4.9", [])
     assert shown["commitLog"] == {"files": 0, "fileSize": 0, "minOffset": 0, "maxOffset": 0}
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_directory_above_need_not_be_readable(is_there, tmp_path, capsys, monkeypatch):
+    """Home directories of services often have the mode 0711: nobody else can open them to sync them."""
+    real, synced, root = os.open, [], tmp_path / "store"
+    if is_there:
+        root.mkdir()
+
+    def closed(path, *how, **more):
+        if path == str(tmp_path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", closed)
+    monkeypatch.setattr(os, "sync", lambda: synced.append(True))
+    assert run(capsys, "init", root)[0] == Exit.DONE
+    assert (root / "broker.conf").exists()
+    # The name of a new directory becomes durable in another way.
+    assert len(synced) == (not is_there)
 
 
 def test_a_directory_that_holds_something_is_refused_and_left_alone(tmp_path, capsys):
