@@ -48,6 +48,8 @@ class TerminalProgress:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._is_hidden = False
+        # How many are writing to the terminal now.
+        self._writers = 0
         self._written_at = 0.0
         # Messages of a cluster are counted in another thread than that which writes them.
         self._lock = RLock()
@@ -78,7 +80,8 @@ class TerminalProgress:
         with self._lock:
             if self._bar is not None and self._task is not None:
                 self._bar.advance(self._task, amount)
-                if self._is_hidden and monotonic() - self._written_at >= _STILL:
+                is_still = not self._writers and monotonic() - self._written_at >= _STILL
+                if self._is_hidden and is_still:
                     self._is_hidden = False
                     self._bar.start()
 
@@ -93,14 +96,15 @@ class TerminalProgress:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Clear the bar while others write to the terminal; it is drawn again with later progress."""
-        if self._bar is None:
-            yield
-            return
+        # The terminal can stop taking output for long. Progress that is told meanwhile must not wait for it.
         with self._lock:
-            if not self._is_hidden:
+            self._writers += 1
+            if self._bar is not None and not self._is_hidden:
                 self._bar.stop()
                 self._is_hidden = True
-            try:
-                yield
-            finally:
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writers -= 1
                 self._written_at = monotonic()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 
 import pytest
 
@@ -76,3 +77,21 @@ def test_others_may_write_while_it_is_paused(monkeypatch: pytest.MonkeyPatch) ->
     assert text[:erased].endswith("\x1b[2K")
     assert text[erased:].startswith("between\n")
     assert "3/10 messages" in words(stderr)
+
+
+def test_progress_does_not_wait_for_a_terminal_that_takes_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of a cluster are counted in the thread of its connections."""
+    monkeypatch.setattr(progress, "_STILL", 0.0)
+    stderr = io.StringIO()
+    bar = TerminalProgress(stderr)
+    bar.start("working", 10, "messages")
+    with bar.paused():
+        erased = len(stderr.getvalue())
+        other = threading.Thread(target=bar.advance, args=(3,), daemon=True)
+        other.start()
+        other.join(5)
+        assert not other.is_alive()
+        assert stderr.getvalue()[erased:] == ""
+    bar.advance(1)
+    bar.finish()
+    assert "4/10 messages" in words(stderr)
