@@ -8,11 +8,13 @@ type. ``write`` is followed by ``length`` bytes, whose CRC-32 is ``crc``:
 * ``name``: a name belongs to the file with a number; ``null``: the name is removed
 * ``directory``: a directory was made
 * ``write``, ``cut``: bytes of a file, by its number, or its new size
+* ``synced``: the file was made durable up to this size, before this line was written
 
 ``area`` says in which of several overlays. A change is in the file before its caller goes on, so a killed process loses
-none. A crash of the machine can lose the last ones, and tear one; a torn change at the end is left out. If further
-changes follow it, the file is damaged: nothing is read then, and nothing is thrown away. Reading the file makes the
-same overlays again. Then the file is replaced by one with the result only.
+none. A crash of the machine can lose and tear changes after the last sync. They are left out from the first torn one
+on, and ``left_out`` says so if there were more. A torn change before the last ``synced`` is damage: nothing is read
+then, and nothing is thrown away. Reading the file makes the same overlays again. Then the file is replaced by one with
+the result only.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ _FORMS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "directory": {"directory": str},
     "write": {"write": int, "at": int, "length": int, "crc": int},
     "cut": {"cut": int, "size": int},
+    "synced": {"synced": int},
 }
 # No file of a store is longer.
 _LONGEST_FILE = 1 << 48
@@ -208,6 +211,8 @@ class KeptChanges(Closable):
         self._syncing = threading.Lock()
         self._is_synced = True
         self._failure: WriteFailed | None = None
+        # Names the changes that the last process had not synced and that are lost.
+        self.left_out: str | None = None
         self.was_there = os.path.exists(self._path)
         if self.was_there:
             self._replay(overlays)
@@ -216,15 +221,27 @@ class KeptChanges(Closable):
             overlay.keep(self._keeper(number), self.sync, directory.space)
 
     def _replay(self, overlays: Sequence[KeptOverlay]) -> None:
-        at = 0
+        at, durable = 0, -1
         try:
             with open(self._path, "rb") as file:
                 for change, data in _iter_changes(file):
-                    overlays[change.pop("area", 0)].apply(change, data)
+                    if "synced" in change:
+                        durable = change["synced"]
+                    else:
+                        overlays[change.pop("area", 0)].apply(change, data)
                     at = file.tell()
-                file.seek(at + 1)
-                if _has_change(file.read()):
-                    raise self._damaged(at)
+                file.seek(at)
+                rest = file.read()
+            durable = max([durable, *_synced_sizes(rest, at)])
+            is_more = _has_change(rest[1:])
+            # Without any note of a sync it is unknown what was durable.
+            if durable > at or (is_more and durable < 0):
+                raise self._damaged(at)
+            if is_more:
+                self.left_out = (
+                    f"{self._path}: the machine stopped before the last {len(rest)} bytes of changes were on disk, "
+                    "and they are left out"
+                )
         except OSError as error:
             raise read_failed("read", self._path, error) from error
         except (LookupError, TypeError, ValueError) as error:
@@ -248,6 +265,8 @@ class KeptChanges(Closable):
                 for number, overlay in enumerate(overlays):
                     for change, data in overlay.iter_snapshot():
                         _append(descriptor, _line(number, change, data))
+                # It gets its name only after it is durable.
+                _append(descriptor, _synced(os.fstat(descriptor).st_size))
                 os.fdatasync(descriptor)
                 os.replace(path, self._path)
                 # Else a power cut could bring back the file before, without what is synced from now on.
@@ -298,14 +317,26 @@ class KeptChanges(Closable):
                     return
                 self._is_synced = True
                 descriptor = os.dup(self._descriptor)
+                size = os.fstat(descriptor).st_size
             try:
                 os.fdatasync(descriptor)
+                self._mark(size)
             except OSError as error:
                 # It is unknown now which changes are on disk. A second sync would succeed, and prove nothing.
                 self._failure = write_failed("sync", self._path, error)
                 raise self._failure from error
             finally:
                 os.close(descriptor)
+
+    def _mark(self, size: int) -> None:
+        """Note that the file is durable up to a size. The note itself is durable after the next sync."""
+        with self._lock:
+            if self._failure is None and self._descriptor >= 0:
+                is_synced = self._is_synced
+                # On a full disk the note is missing, which does no harm.
+                with suppress(WriteFailed):
+                    self._append(_synced(size))
+                self._is_synced = is_synced
 
     def close(self) -> None:
         """Make the changes durable, and keep no more."""
@@ -321,6 +352,10 @@ class KeptChanges(Closable):
 def _line(area: int, change: Change, data: Buffer) -> bytes:
     told = {**change, "area": area} if area else change
     return json.dumps(told, separators=(",", ":")).encode() + b"\n" + bytes(data)
+
+
+def _synced(size: int) -> bytes:
+    return _line(0, {"synced": size}, b"")
 
 
 def sync_directory(path: str) -> None:
@@ -339,6 +374,16 @@ def _append(descriptor: int, line: bytes) -> None:
 
 
 _BEGIN = re.compile(rb'\{"(%s)":' % "|".join(_FORMS).encode())
+
+
+_SYNCED = re.compile(rb'\{"synced":([0-9]{1,18})\}\n')
+
+
+def _synced_sizes(data: bytes, at: int) -> Iterator[int]:
+    """Yield the sizes in the notes of syncs among damaged bytes that begin at ``at`` in the file."""
+    for found in _SYNCED.finditer(data):
+        if int(found[1]) <= at + found.start():
+            yield int(found[1])
 
 
 def _has_change(data: bytes) -> bool:

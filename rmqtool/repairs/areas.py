@@ -89,6 +89,11 @@ class Areas(Closable):
                 yield "", PosixReadableFileSystem(directory)
 
     @property
+    def left_out(self) -> str | None:
+        """What was left out of the changes that are kept, as a sentence."""
+        return None if self._kept is None else self._kept.left_out
+
+    @property
     def main(self) -> Area:
         """The store's own directory."""
         return self.all[0]

@@ -78,6 +78,8 @@ class Substitute:
     damage: list[Damaged]
     # Whether anything had to be repaired in the overlays.
     recovered: bool
+    # Names the changes of the state that a crash of the machine has lost.
+    left_out: str | None = None
 
 
 def state_directory(root: str, wanted: str | None) -> str:
@@ -124,7 +126,7 @@ def substitute(
             if about["databases"]:
                 _use_file_settings(areas)
             recovered = bool(recover(areas.setup(), past_unread=True).changes)
-        yield Substitute(_with(areas.setup(), use), damage, recovered)
+        yield Substitute(_with(areas.setup(), use), damage, recovered, areas.left_out)
 
 
 def _with(setup: Setup, use: Callable[[StoreConfig], StoreConfig]) -> Setup:

@@ -248,6 +248,7 @@ class Lifecycle:
         self._root = root
         self._aside = aside
         self._damage: list[Damaged] = []
+        self._left_out: str | None = None
         self._sockets = sockets
         self.addresses = Addresses(
             bound(sockets.names), bound(sockets.broker), None if sockets.vip is None else bound(sockets.vip)
@@ -286,14 +287,16 @@ class Lifecycle:
     def _setup(self, stack: ExitStack) -> Setup:
         if self._aside is not None:
             found = stack.enter_context(substitute(*self._aside, self._with_own))
-            self.recovered, self._damage = found.recovered, found.damage
+            self.recovered, self._damage, self._left_out = found.recovered, found.damage, found.left_out
             return found.setup
         files = stack.enter_context(PosixWritableFileSystem(self._root))
         self.recovered = recover_end(files, self._config)
         return Setup(files, self._config, expires=True)
 
     def tell_damage(self) -> None:
-        """Report each damaged span that consumers do not get messages from, once."""
+        """Report each damaged span that consumers do not get messages from, and lost changes of the state, once."""
+        if self._left_out is not None:
+            self.server.observer.event("recovered", message=self._left_out)
         for one in self._damage:
             self.server.observer.event("damage", **one.as_json())
 

@@ -34,12 +34,14 @@ def places(tmp_path: Path) -> Places:
 
 
 @contextmanager
-def opened(places: Places) -> Iterator[KeptOverlay]:
+def opened(places: Places, left_out: list[str | None] | None = None) -> Iterator[KeptOverlay]:
     with ExitStack() as stack:
         base = stack.enter_context(PosixReadableFileSystem(str(places[0])))
         state = stack.enter_context(PosixWritableFileSystem(str(places[1])))
         overlay = stack.enter_context(KeptOverlay(base))
-        stack.enter_context(KeptChanges(state, [overlay]))
+        kept = stack.enter_context(KeptChanges(state, [overlay]))
+        if left_out is not None:
+            left_out.append(kept.left_out)
         yield overlay
 
 
@@ -138,6 +140,51 @@ def test_damage_before_further_changes_is_an_error_and_nothing_is_thrown_away(pl
         assert content(overlay)["log"][:201] == b"0" * 100 + bytes(range(100, 201))  # type: ignore[index]
 
 
+def test_a_page_that_a_power_cut_lost_after_the_last_sync_ends_what_counts(places: Places) -> None:
+    """Pages reach the disk in any order before a sync: nobody was told that these changes are kept."""
+    path = places[1] / CHANGES
+    with opened(places) as overlay:
+        write(overlay, "log", b"0" * 6000, 0)
+        overlay.sync()
+        expected, durable = content(overlay), path.stat().st_size
+        for number in range(1, 4):
+            write(overlay, "log", b"%d" % number * 6000, number * 1000)
+        whole = path.read_bytes()
+    lost = bytearray(whole)
+    lost[durable + 4096 : durable + 8192] = bytes(4096)
+    path.write_bytes(lost)
+    told: list[str | None] = []
+    with opened(places, told) as overlay:
+        # The first of the three has lost its end.
+        assert content(overlay) == expected
+    assert told == [
+        f"{path}: the machine stopped before the last {len(whole) - durable} bytes of changes were on disk, "
+        "and they are left out"
+    ]
+    with opened(places, told) as overlay:
+        assert content(overlay) == expected
+    assert told[1] is None
+    # The same hole before the end of the last sync is damage.
+    lost = bytearray(whole)
+    lost[1000:2000] = bytes(1000)
+    path.write_bytes(lost)
+    with pytest.raises(StoreError, match="is damaged from byte"), opened(places):
+        pass
+    assert path.read_bytes() == lost
+
+
+def test_a_sync_is_noted_without_another_sync(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs: list[int] = []
+    with opened(places) as overlay:
+        monkeypatch.setattr(os, "fdatasync", syncs.append)
+        write(overlay, "log", b"changed", 50)
+        size = (places[1] / CHANGES).stat().st_size
+        overlay.sync()
+        overlay.sync()
+        assert (places[1] / CHANGES).read_bytes()[size:] == b'{"synced":%d}\n' % size
+    assert len(syncs) == 1
+
+
 def test_a_change_that_does_not_fit_is_damage(places: Places) -> None:
     for line in (b'{"cut":7,"size":1}\n', b'{"name":"x","number":9}\n', b'{"write":1,"at":0,"length":0}\n'):
         (places[1] / CHANGES).write_bytes(line)
@@ -231,7 +278,8 @@ def test_names_are_durable_after_their_directory_was_synced(places: Places, monk
         monkeypatch.setattr(os, "fdatasync", count)
         overlay.rename("config/offsets", "config/offsets.bak")
         overlay.fsync_dir("config")
-        assert sizes == [(places[1] / CHANGES).stat().st_size]
+        assert (places[1] / CHANGES).read_bytes()[sizes[0] :] == b'{"synced":%d}\n' % sizes[0]
+        assert len(sizes) == 1
 
 
 def test_the_name_of_the_file_of_changes_is_durable_before_anything_is_kept(
