@@ -200,7 +200,7 @@ def require_same_choices(request: Request, previous: Manifest | None, broker: st
     Messages that only the new choices have would be missing from before the end of that export. ``broker`` is the name
     in the manifest, ``shown`` the one that users know.
     """
-    if previous is None or not request.since_last:
+    if previous is None or not request.since_last or broker not in previous.read:
         return
     before, now = previous.choices_of(broker), request.as_json()
     for name in now:
@@ -223,7 +223,8 @@ def _require_same_name(request: Request, read: Mapping[str, Progress], source: S
             f"{source.log.root} was exported to {request.directory} as {names[0]}, and is called {source.broker} now: "
             "all of its messages would be added again",
             file=source.log.root,
-            hint="export it with the same other stores as before, or the others to another directory (--to)",
+            hint="export it with the same other stores as before; if its brokerName has changed, --mode overwrite "
+            "exports everything again, or export to another directory (--to)",
         )
 
 

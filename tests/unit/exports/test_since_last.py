@@ -267,14 +267,22 @@ def test_a_broker_that_was_read_up_to_a_time_is_not_gone_on_with(tmp_path: Path)
     assert keys(to) == wanted(4)
 
 
+def test_a_broker_that_was_never_exported_is_added_with_other_choices(tmp_path: Path) -> None:
+    first, second = _two(tmp_path)
+    export(tmp_path / "lake", first.root, choice=OF_NONE)
+    assert export(tmp_path / "lake", second.root, choice=OF_ALL, since_last=True).rows == 4
+    assert export(tmp_path / "lake", first.root, choice=OF_NONE, since_last=True).rows == 0
+
+
 def test_a_store_that_had_another_name_is_not_exported_again(tmp_path: Path) -> None:
     """Two stores in directories of one name are named by their paths, but the first one alone was not."""
     one, twin = (GrowingStore(tmp_path / where / "broker-a" / "store") for where in ("one", "two"))
     one.append(3)
     twin.append(3)
     since_last(tmp_path / "lake", one)
-    with pytest.raises(Refused, match=r"one/broker-a/store was exported .* as broker-a"):
+    with pytest.raises(Refused, match=r"one/broker-a/store was exported .* as broker-a") as refused:
         since_last(tmp_path / "lake", one, twin)
+    assert "if its brokerName has changed, --mode overwrite" in (refused.value.hint or "")
     assert keys(tmp_path / "lake") == wanted(3)
 
 
