@@ -96,7 +96,7 @@ class TerminalProgress:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Clear the bar while others write to the terminal; it is drawn again with later progress."""
-        # The terminal can stop taking output for long. Progress that is told meanwhile must not wait for it.
+        # The terminal can stop taking output for long. Threads that count must not wait for it.
         with self._lock:
             self._writers += 1
             if self._bar is not None and not self._is_hidden:

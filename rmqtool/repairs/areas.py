@@ -90,7 +90,7 @@ class Areas(Closable):
 
     @property
     def left_out(self) -> str | None:
-        """What was left out of the changes that are kept, as a sentence."""
+        """Return the sentence on changes that were kept and are lost now; None without."""
         return None if self._kept is None else self._kept.left_out
 
     @property
