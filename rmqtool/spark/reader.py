@@ -37,7 +37,7 @@ from rmqtool.filters.tags import parse_tags
 from rmqtool.log.queue_entries import QueueFiles
 from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest, usual_size_of
 from rmqtool.log.read import Damage, Range, as_damage
-from rmqtool.log.sources import read_queue_files
+from rmqtool.log.sources import LogKind, read_queue_files
 from rmqtool.spark.options import Options, to_milliseconds
 from rmqtool.spark.queue_ranges import ClusterReader
 from rmqtool.spark.schema import BatchMaker, Column
@@ -77,7 +77,9 @@ class Split(InputPartition):
         self.usual_size = usual_size_of(source.plan)
         # The queues say how far the last file was written; bytes after that concern only the split that ends the file.
         is_last = asked.file == source.plan.files[-1] and source.choice.physical_end is None
-        self.witnesses_of = source.log.root if is_last else None
+        # They do not point into a compaction log or a tier.
+        has_witnesses = is_last and asked.file.kind not in (LogKind.COMPACTION, LogKind.TIER)
+        self.witnesses_of = source.log.root if has_witnesses else None
         self.is_end = is_last and following is None
 
     def find_queues(self) -> list[QueueFiles]:

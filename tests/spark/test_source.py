@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.errors import UsageError
 from tests.support.exported import Row, expected_rows, rows_of
-from tests.support.stores import left_alone
+from tests.support.stores import left_alone, truth
 
 pytest.importorskip("pyspark")
 
@@ -43,6 +43,21 @@ def test_small_splits_give_the_same_rows(spark: Any, store: Unpacker) -> None:
     assert rows_of(frame.toArrow()) == [
         {name: row[name] for name in ("queue_offset", "commitlog_offset", "msg_id")} for row in wanted
     ]
+
+
+@pytest.mark.parametrize(("place", "count"), [("", 541), ("tier", 538)])
+def test_a_tier_is_read(place: str, count: int, spark: Any, store: Unpacker) -> None:
+    frame = read(spark, store("tiers/53-tier") / place, columns="topic,queue_id,queue_offset,msg_id", splitSize="16k")
+    rows = rows_of(frame.toArrow())
+    found = {(row["topic"], row["queue_id"], row["queue_offset"]): row["msg_id"] for row in rows}
+    assert len(rows) == len(found) == count
+    told = {
+        (topic, int(queue_id), offset): key
+        for topic, queues in truth("tiers/53-tier")["asOne"].items()
+        for queue_id, queue in queues.items()
+        for offset, key, _ in queue["messages"]
+    }
+    assert {at: key for at, key in found.items() if at in told} == {at: told[at] for at in told if at in found}
 
 
 def test_options_choose_messages(spark: Any, store: Unpacker) -> None:
