@@ -72,6 +72,8 @@ def copy(
     Several SRC are merged by store time. Each queue keeps its order, and topics that several SRC have get new queue
     offsets. Groups keep their positions; in a merged queue they start at the first message that is unread in any SRC.
 
+    The tier of SRC (tieredStoreFilePath) is copied, too. Its messages come first, by time.
+
     SRC can be a live cluster, rocketmq://HOST:9876. If DST is one, the messages are sent to the same queues, each once.
     Unique keys and properties stay. After an interruption, the same command continues.
 

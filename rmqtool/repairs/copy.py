@@ -15,7 +15,7 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -245,6 +245,23 @@ class _Reading:
         redaction = Redaction.of(request.redact, request.store_host)
         self.move: SourceMove = SourceMove(numbering, SourceQueues(source.queues, self.watches), redaction)
 
+    def events(self, effort: Effort) -> Iterator[Part | Damage | Note]:
+        """Yield the messages to copy, damage and notes.
+
+        A tier has its messages queue by queue. They come in the order of time, all before those of the log.
+        """
+        from dataclasses import replace
+
+        from rmqtool.log.order import Arrangement, Order, iter_arranged
+        from rmqtool.log.stream import iter_parts
+
+        older = [file for file in self.plan.wanted if file.tier is not None]
+        if older:
+            plan = replace(self.plan, wanted=older, queues=())
+            yield from iter_arranged(plan, self.selection, Arrangement(Order.TIME), effort)
+        plan = replace(self.plan, wanted=[file for file in self.plan.wanted if file.tier is None])
+        yield from iter_parts(plan, self.selection, effort)
+
     def _maxima(self, *, salvage: bool) -> dict[Queue, int]:
         """Return the next offset of every queue, as the store says.
 
@@ -381,12 +398,11 @@ class _Copying:
         """Copy messages, then what belongs to them."""
         from rmqtool.log.order import iter_merged
         from rmqtool.log.read import Damage
-        from rmqtool.log.stream import iter_parts
 
         for reading in self.readings:
             for one in reading.unread:
                 self.lost.take(reading.store.root, Damage(one.code, one.file or "", 0, 0, one.message), None)
-        logs = [iter_parts(reading.plan, reading.selection, effort) for reading in self.readings]
+        logs = [reading.events(effort) for reading in self.readings]
         for log, event in iter_merged(logs):
             self._take(self.readings[log], event)
         for reading, moved in self._late:

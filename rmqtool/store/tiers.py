@@ -156,8 +156,8 @@ def _only_broker(path: str, clusters: list[str]) -> TierPlace:
         return TierPlace(found[0])
     if not found:
         raise StoreError(f"{path} is tiered storage without a broker", file=path, hint="give the tieredStoreFilePath")
-    text = f"{path} has the tiers of several brokers: {_named(found)}"
-    raise StoreError(text, file=path, hint="name one of them as STORE")
+    names = _named(found)
+    raise StoreError(f"{path} has the tiers of several brokers: {names}", file=path, hint="name one of them as STORE")
 
 
 def _directories(files: Root, path: str) -> list[str]:

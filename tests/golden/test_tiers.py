@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool import copy, dump, info, query, recover_until, repair, scan, stat
+from rmqtool import check, copy, dump, info, query, recover_until, repair, scan, stat
 from rmqtool.api.cat import reading
 from rmqtool.api.copy import copied
 from rmqtool.api.export import export, write
@@ -378,6 +378,20 @@ def test_damage_in_a_tier_is_not_counted_by_entries_of_the_store(
     path.write_bytes(data)
     done = write(str(root), tmp_path / "messages", {"on_corrupt": "skip", "engine": "local"}).shown
     assert (done["rows"], done["damaged"]["ranges"], done["damaged"]["messages"]) == (540, 1, None)
+
+
+@every_tier
+def test_a_copy_of_a_store_has_the_messages_of_its_tier_in_order_of_time(
+    name: str, store: Callable[[str], Path], tmp_path: Path
+) -> None:
+    done = copied([str(store(name))], tmp_path / "copy", {}).shown
+    every = messages_of(store(name))
+    assert (done["messages"], done["moved"]) == (len(every), 0)
+    found = messages_of(tmp_path / "copy")
+    assert sorted(map(place, found)) == sorted(map(place, every))
+    older = [message["storeTimestamp"] for message in found][: -len(messages_of(store(name) / "commitlog"))]
+    assert older == sorted(older)
+    assert [finding.code for finding in check(str(tmp_path / "copy")) if finding.severity != "notice"] == []
 
 
 def test_what_needs_a_store_says_so(store: Callable[[str], Path]) -> None:
