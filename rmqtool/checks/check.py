@@ -315,6 +315,8 @@ class Check:
             open_ends.append("whole compressed bodies, long timer logs (add --deep)")
         if self._tier_words is not None and read:
             proven.append(f"{apart}{self._tier_words}")
+        elif self.store.config.tiered_store_file_path and not self.options.only and not self.options.topics.patterns:
+            open_ends.append("the tier" if read else "the tier (run it without --quick)")
         if self.case.live:
             open_ends.append(f"the log after {self.case.end.physical_offset}, which is being written")
         if self.summary.resume is not None:

@@ -394,6 +394,12 @@ def test_a_copy_of_a_store_has_the_messages_of_its_tier_in_order_of_time(
     assert [finding.code for finding in check(str(tmp_path / "copy")) if finding.severity != "notice"] == []
 
 
+def test_a_quick_check_says_that_it_did_not_read_the_tier(store: Callable[[str], Path]) -> None:
+    checked = check(str(store("tiers/53-tier")), quick=True)
+    list(checked)
+    assert "the tier (run it without --quick)" in checked.summary.not_proven
+
+
 def test_what_needs_a_store_says_so(store: Callable[[str], Path]) -> None:
     with pytest.raises(StoreError) as error:
         stat(str(store("tiers/53-tier") / "tier"))
