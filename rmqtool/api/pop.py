@@ -63,7 +63,7 @@ def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> It
         queues = _queues(services, wanted)
         setup = services.store.setup
         register_group(setup.config.root_dir, setup.config, group)
-        yield run_pops(_InFiles(services, group, queues, _filter(wanted), invisible), group, how, stop)
+        yield run_pops(_InFiles(services, group, queues, wanted, invisible), group, how, stop)
 
 
 def run_pops(pops: Popping, group: str, how: How, stop: Stop) -> Consuming:
@@ -130,7 +130,7 @@ class _InFiles:
     services: Services
     group: str
     queues: dict[str, list[int]]
-    wanted: MessageFilter | None
+    wanted: Wanted
     invisible: int
 
     def iter_once(self, most: int) -> Iterator[tuple[str, list[Popped]]]:
@@ -140,10 +140,19 @@ class _InFiles:
         for topic, numbers in self.queues.items():
             if most <= 0:
                 return
-            popped = self.services.pops.pop(self.group, topic, numbers, most, self.invisible, self.wanted)
+            popped = self.services.pops.pop(self.group, topic, numbers, most, self.invisible, _filter(self.wanted))
+            popped = [one for one in popped if self._is_wanted(topic, one)]
             if popped:
                 most -= len(popped)
                 yield topic, popped
+
+    def _is_wanted(self, topic: str, one: Popped) -> bool:
+        """Return whether the tag of a message is wanted; else ack it: a broker's filter compares hashes."""
+        tags = self.wanted.tags
+        if self.wanted.where is not None or tags is None or tags.matches(one.record.tags):
+            return True
+        self.services.pops.ack(self.group, topic, one.receipt)
+        return False
 
     def left(self) -> int:
         """Return how many messages are after the group's offsets."""

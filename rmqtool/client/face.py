@@ -9,9 +9,10 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from rmqtool.errors import RemoteError, UsageError
+from rmqtool.errors import RemoteError, RmqtoolError, UsageError
 
 Result = TypeVar("Result")
 AnyFuture = TypeVar("AnyFuture", bound="LoopFuture[Any]")
@@ -47,17 +48,19 @@ class Face:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.RLock()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="rmqtool-client", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        # Tasks that are still under way end here, such as sends whose futures nothing waits for.
-        left = asyncio.all_tasks(self._loop)
-        for task in left:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        # Tasks that are still under way end here, such as sends whose futures nothing waits for; and what these begin.
+        while left := asyncio.all_tasks(self._loop):
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -71,15 +74,9 @@ class Face:
 
     def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Start a coroutine; the future has what it gives."""
-        if not self._thread.is_alive():
-            work.close()
-            raise RemoteError("this client is closed", hint="open another one: rmqtool.connect(...)")
-        try:
+        with self._beginning(work):
             _require_other_thread(self._thread)
-        except UsageError:
-            work.close()
-            raise
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def begin_for(self, future: AnyFuture, work: Coroutine[Any, Any, Any]) -> AnyFuture:
         """Start a coroutine for a future of the caller's own class. Cancelling the future ends the coroutine."""
@@ -89,12 +86,22 @@ class Face:
             task.add_done_callback(lambda ended: _pass_on(ended, future))
             future.add_done_callback(lambda done: self.call(task.cancel) if done.cancelled() else None)
 
-        if not self._thread.is_alive():
-            work.close()
-            raise RemoteError("this client is closed", hint="open another one: rmqtool.connect(...)")
-        future.thread = self._thread
-        self._loop.call_soon_threadsafe(start)
+        with self._beginning(work):
+            future.thread = self._thread
+            self._loop.call_soon_threadsafe(start)
         return future
+
+    @contextmanager
+    def _beginning(self, work: Coroutine[Any, Any, Any]) -> Iterator[None]:
+        """Begin work in the block, if the client is open; close the coroutine if that cannot be."""
+        with self._lock:
+            try:
+                if self._is_closed:
+                    raise RemoteError("this client is closed", hint="open another one: rmqtool.connect(...)")
+                yield
+            except RmqtoolError:
+                work.close()
+                raise
 
     def iterate(self, source: AsyncGenerator[Result, None]) -> Iterator[Result]:
         """Yield what an asynchronous generator yields, and close it at the end."""
@@ -106,20 +113,22 @@ class Face:
                     return
         finally:
             # A generator may outlive the client. Its requests ended with the loop.
-            if self._thread.is_alive():
+            if not self._is_closed:
                 self.run(_close(source))
 
     def call(self, work: Callable[[], object]) -> None:
         """Call something on the loop soon; from any thread, without waiting for it."""
-        if self._thread.is_alive():
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(work)
 
     def close(self) -> None:
         """End the loop and its thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
 
 def _pass_on(task: asyncio.Task[Any], future: Future[Any]) -> None:

@@ -29,7 +29,8 @@ from rmqtool.remoting.requests.offsets import QueryConsumerOffset, QueryConsumer
 _OFFSET_CODES: Final = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)})
 # The delay level of a message that is given up.
 _GIVE_UP: Final = -1
-Note = Callable[[RmqtoolError], None]
+# Gets an error, and the name of the broker.
+Note = Callable[[RmqtoolError, str], None]
 
 
 class _Answered:
@@ -126,7 +127,7 @@ class GroupOffsets:
             try:
                 await ask_queue(self._cluster, queue, request)
             except RmqtoolError as error:
-                self._note(error)
+                self._note(error, queue.broker_name)
                 continue
             self._committed[queue] = offset
 
@@ -166,7 +167,7 @@ class RemoteLocks:
             try:
                 got = await self._cluster.ask(address, LockBatchMq(), body)
             except RmqtoolError as error:
-                self._note(error)
+                self._note(error, of_broker[0].broker_name)
                 continue
             held |= set(read_body(LockBatchResponseBody, got).lock_ok_mq_set)
         return held
@@ -179,7 +180,7 @@ class RemoteLocks:
             try:
                 await self._cluster.ask(address, UnlockBatchMq(), body)
             except RmqtoolError as error:
-                self._note(error)
+                self._note(error, of_broker[0].broker_name)
 
     async def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
         found: dict[str, list[MessageQueue]] = {}
@@ -191,30 +192,36 @@ class RemoteLocks:
 
 
 class Troubles:
-    """The errors of a member since it last heard from a broker, by a clock in seconds."""
+    """The last error of a member since it heard from a broker, by a clock in seconds; and the refusals for good."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._errors: list[RmqtoolError] = []
+        self._last: RmqtoolError | None = None
         self._since: float | None = None
+        # By the name of the broker; None where no broker is known.
+        self._refusals: dict[str | None, RequestRefused] = {}
 
-    def note(self, error: RmqtoolError) -> None:
+    def note(self, error: RmqtoolError, broker: str | None = None) -> None:
         """Take note of an error."""
-        self._errors.append(error)
+        self._last = error
+        if isinstance(error, RequestRefused) and not error.passes:
+            self._refusals[broker] = error
 
-    def clear(self) -> None:
-        """Forget the errors: a broker has answered."""
-        self._errors.clear()
+    def clear(self, broker: str) -> None:
+        """Forget the last error: a broker has answered. Refusals of other brokers are kept."""
+        self._last = self._since = None
+        self._refusals.pop(broker, None)
+        self._refusals.pop(None, None)
 
     def raise_old(self) -> None:
         """Raise what a broker refuses for good, and what has failed for too long."""
-        if not self._errors:
-            self._since = None
+        for refusal in self._refusals.values():
+            raise refusal
+        if self._last is None:
             return
-        refused = [one for one in self._errors if isinstance(one, RequestRefused) and not one.passes]
         self._since = self._now() if self._since is None else self._since
-        if refused or self._now() - self._since > PATIENCE:
-            raise (refused or self._errors)[-1]
+        if self._now() - self._since > PATIENCE:
+            raise self._last
 
 
 async def send_back(cluster: Cluster, group: str, delivered: Delivered, *, is_last: bool) -> None:

@@ -307,12 +307,12 @@ class Member:
             try:
                 found = await self._pull(reading, broker_id)
             except RmqtoolError as error:
-                self._note(error)
+                self._note(error, reading.queue.broker_name)
                 self._cluster.routes.forget(reading.queue.topic)
                 await asyncio.sleep(ERROR_PAUSE / 1000)
                 continue
             broker_id = found.broker_id
-            self._troubles.clear()
+            self._troubles.clear(reading.queue.broker_name)
             self._take(reading, found)
             if found.code != FOUND and not self.membership.waits:
                 await asyncio.sleep(_PAUSE)
@@ -375,7 +375,7 @@ class Member:
                 await send_back(self._cluster, self._group, delivered, is_last=self.membership.how.orderly)
                 self._sent_back[key] = True
             except RmqtoolError as error:
-                self._note(error)
+                self._note(error, delivered.queue.broker_name)
         try:
             return self.windows.finish(delivered, is_ok=is_ok)
         finally:
@@ -411,8 +411,8 @@ class Member:
         """Raise what a broker refuses for good, and what has failed for too long."""
         self._troubles.raise_old()
 
-    def _note(self, error: RmqtoolError) -> None:
-        self._troubles.note(error)
+    def _note(self, error: RmqtoolError, broker: str | None = None) -> None:
+        self._troubles.note(error, broker)
         self.news.set()
 
 

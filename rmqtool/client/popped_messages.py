@@ -71,6 +71,8 @@ class Pops:
         self._clock = SystemClock()
         # How many messages the last pop of each topic and broker left, as the broker said.
         self.left: dict[tuple[str, str], int] = {}
+        # When its answer came (monotonic ms).
+        self.answered: dict[tuple[str, str], int] = {}
 
     async def brokers(self, topic: str) -> list[str]:
         """Return the brokers of a topic. Raises NotFound."""
@@ -96,6 +98,7 @@ class Pops:
         address = await self._address(topic, broker)
         got = await self._cluster.ask(address, request, accept=_NONE_NOW | {_SUCCESS}, timeout=held + _MARGIN)
         self.left[topic, broker] = _left_of(got)
+        self.answered[topic, broker] = self._clock.monotonic()
         if got.code == _SUCCESS:
             return await self._wanted_of(topic, _popped_of(got, broker))
         if _TOO_LATE in (got.remark or ""):
@@ -287,7 +290,7 @@ class PopMember:
                 held = _HELD if self._room >= len(self._at) else _SHORTLY
                 found = await self._pops.pop(topic, broker, most, held)
             except RmqtoolError as error:
-                self._note(error)
+                self._note(error, broker)
                 self._cluster.routes.forget(topic)
                 found = None
             finally:
@@ -296,8 +299,8 @@ class PopMember:
             if found is None:
                 await asyncio.sleep(ERROR_PAUSE / 1000)
                 continue
-            self._troubles.clear()
-            until = self._clock.monotonic() + self._wanted.invisible
+            self._troubles.clear(broker)
+            until = self._pops.answered[topic, broker] + self._wanted.invisible
             self._waiting += [_Held(topic, one, until) for one in found]
             self.news.set()
             # The next one in the queue for room has its turn.
@@ -327,7 +330,7 @@ class PopMember:
         try:
             await self._pops.settle(held.topic, held.popped, fate, delay * 1000)
         except RmqtoolError as error:
-            self._note(error)
+            self._note(error, held.popped.receipt.broker_name)
         return True
 
     def was_sent_back(self, delivered: Delivered) -> bool:  # noqa: ARG002
@@ -355,6 +358,6 @@ class PopMember:
             raise self._bug
         self._troubles.raise_old()
 
-    def _note(self, error: RmqtoolError) -> None:
-        self._troubles.note(error)
+    def _note(self, error: RmqtoolError, broker: str | None = None) -> None:
+        self._troubles.note(error, broker)
         self.news.set()

@@ -117,6 +117,18 @@ def test_popped_messages_are_gone_and_failed_ones_come_back(lab: Lab) -> None:
     assert lab.lines("consume", *words) == []
 
 
+def test_a_tag_with_the_same_hash_is_acked_and_not_shown(lab: Lab) -> None:
+    """Brokers compare hashes: "Aa" and "BB" have one. No member wants the other message: it does not come back."""
+    for tag in ("Aa", "BB"):
+        lab.run("produce", "-t", "T", "-q", "0", "--create", "--tag", tag, f"body of {tag}")
+    words = ("-t", "T", "-g", "g", "--pop", "--invisible", "10s")
+    assert [line["body"] for line in lab.lines("consume", *words, "--tag", "Aa")] == ["body of Aa"]
+    for _ in range(3):
+        lab.later(30)
+        lab.run("tick")
+    assert lab.lines("consume", *words) == []
+
+
 def test_a_popped_message_that_always_fails_is_a_dead_letter(lab: Lab) -> None:
     lab.run("produce", "-t", "T", "-q", "0", "--create", "poison")
     tries = 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, wait
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import rmqtool
 from rmqtool.api.async_cluster import AsyncCluster, AsyncProducer
 from rmqtool.api.consumer import AsyncConsumer
 from rmqtool.client.face import Face, LoopFuture
-from rmqtool.errors import UsageError
+from rmqtool.errors import RemoteError, UsageError
 
 
 @pytest.fixture
@@ -67,6 +69,46 @@ def test_a_send_may_follow_another_one_but_nobody_waits_on_the_loop_for_it(face:
     face.begin_for(first, soon("first"))
     assert first.result(timeout=10) == "first"
     assert second.result(timeout=10) == "second"
+
+
+def test_nothing_is_under_way_when_a_client_is_closed() -> None:
+    """Also not what was begun by what ended; and who begins something later is told."""
+    opened, ended = Face(), []
+
+    async def begins_another() -> None:
+        try:
+            await forever()
+        finally:
+            asyncio.create_task(forever()).add_done_callback(lambda task: ended.append(task.cancelled()))
+
+    first = LoopFuture[Any]()
+    opened.begin_for(first, begins_another())
+    opened.begin_for(LoopFuture[Any](), soon("x")).result(timeout=10)
+    opened.close()
+    assert (first.cancelled(), ended) == (True, [True])
+    for begin in (opened.begin, lambda work: opened.begin_for(LoopFuture[Any](), work)):
+        with pytest.raises(RemoteError, match="this client is closed"):
+            begin(soon("late"))
+    opened.call(ended.clear)
+    opened.close()
+
+
+def test_a_send_that_begins_as_the_client_closes_ends() -> None:
+    for _ in range(20):
+        opened, begun = Face(), []
+        closing = threading.Thread(target=opened.close)
+
+        def send(opened: Face = opened, begun: list[Future[Any]] = begun) -> None:
+            with suppress(RemoteError):
+                for _ in range(1000):
+                    begun.append(opened.begin_for(LoopFuture[Any](), forever()))
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        closing.start()
+        for thread in (closing, sending):
+            thread.join(10)
+        assert all(one.cancelled() for one in begun)
 
 
 def test_coroutine_functions_are_known_as_such() -> None:

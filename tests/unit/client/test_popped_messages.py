@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
@@ -89,6 +90,8 @@ def test_a_tag_with_the_same_hash_is_acked_and_not_handed_out() -> None:
         assert [one.record.queue_offset for one in found] == [0, 2]
         assert brokers.offsets(AckMessage) == [1, 3]
         assert pops.left == {("T", "a"): 7}
+        # The messages were hidden before the acks, which took 10 ms.
+        assert time.monotonic() * 1000 - pops.answered["T", "a"] >= 10
 
     asyncio.run(main())
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import rmqtool
+from rmqtool.broker.processors.pull_message import Pulling
 from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import NotInMemory
 from rmqtool.files.posix import PosixReadableFile
@@ -429,6 +430,26 @@ def test_an_answer_about_many_queues_reads_each_once(root: Path, monkeypatch: py
             fetched.clear()
             found = client.ask(code, fields)
             assert (found.code, len(fetched)) == (0, most), code
+
+
+def test_a_held_request_that_fails_fails_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [ReadFailed("cannot read: Input/output error", file="log")]
+    look_again = Pulling.look_again
+
+    def fail_once(pulling: Pulling, *args: Any, **more: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return look_again(pulling, *args, **more)
+
+    monkeypatch.setattr(Pulling, "look_again", fail_once)
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client, WireClient(server.broker) as other:
+        fill(client)
+        waiting = [client.send(11, pull_fields("Cold", 1, wait=10_000)) for _ in range(3)]
+        assert client.ask(30, QUEUE).code == 0
+        assert other.ask(310, send_fields("Cold"), b"new").code == 0
+        found = answers(client, waiting)
+        assert [one.code for one in found] == [ResponseCode.SYSTEM_ERROR, 0, 0]
+        assert found[0].remark == "cannot read: Input/output error"
 
 
 def test_memory_that_keeps_nothing_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

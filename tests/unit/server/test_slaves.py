@@ -7,10 +7,11 @@ import socket
 import struct
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import rmqtool
 from tests.support.scripted_master import log_files
+from tests.support.wire_client import WireClient, send_fields
 
 CONF = {"mappedFileSizeCommitLog": str(1 << 16), "mappedFileSizeConsumeQueue": "6000", "maxIndexNum": "400"}
 
@@ -129,6 +130,24 @@ def test_a_sync_master_of_4_9_answers_when_the_slave_has_the_message(tmp_path):
         assert not future.done()
         slave.report(offset + len(data))
         assert future.result(10).status == "PUT_OK"
+        slave.close()
+
+
+def test_a_message_that_waits_for_a_slave_is_answered_when_the_server_ends(tmp_path):
+    with ExitStack() as stack:
+        broker, client = stack.enter_context(served(tmp_path / "s", "4.9", brokerRole="SYNC_MASTER"))
+        slave = RawSlave(ha_port(client, broker), 1)
+        offset, data = slave.chunk()
+        slave.report(offset + len(data))
+        with WireClient(broker.broker) as producer:
+            waiting = producer.send(310, send_fields("T"), b"last")
+            offset, data = slave.chunk()
+            ending = threading.Thread(target=stack.close)
+            ending.start()
+            time.sleep(0.1)
+            slave.report(offset + len(data))
+            assert producer.answer_to(waiting).code == 0
+        ending.join(10)
         slave.close()
 
 
