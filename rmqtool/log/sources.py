@@ -373,7 +373,9 @@ def _without_boundary(store: Store, tier: Tier, until: Mapping[QueueId, int]) ->
         first = first_record(store.commit_log, dledger=store.is_dledger)
     except ReadFailed:
         return untold
-    return [queue for queue in untold if first is None or not _ends_before(tier, queue, first.store_timestamp)]
+    if first is None:
+        return []
+    return [queue for queue in untold if not _ends_before(tier, queue, first.store_timestamp)]
 
 
 def _ends_before(tier: Tier, queue: QueueId, time: int) -> bool:

@@ -322,6 +322,17 @@ def test_without_queues_no_message_comes_twice(writable_store: Callable[[str], P
     assert sorted(one[2] for one in places if one[:2] == ("Orders", 0)) == list(range(246, 280))
 
 
+def test_beside_a_log_without_a_message_the_whole_tier_is_read(writable_store: Callable[[str], Path]) -> None:
+    root = writable_store("tiers/53-tier")
+    shutil.rmtree(root / "consumequeue")
+    (log,) = (root / "commitlog").iterdir()
+    log.write_bytes(bytes(log.stat().st_size))
+    with reading(str(root), {}) as found:
+        events = list(found)
+    assert [event for event in events if isinstance(event, str)] == []
+    assert found.messages == 538
+
+
 def test_a_queue_of_a_store_is_followed_with_its_own_older_messages(store: Callable[[str], Path]) -> None:
     root = store("tiers/53-tier")
     how: Any = {"follow": True, "limit": 280}

@@ -108,6 +108,15 @@ def test_files_of_a_tier_do_not_count_for_the_usual_size(store: Unpacker) -> Non
     assert {split.usual_size for split in splits if isinstance(split, Split)} == {65536}
 
 
+def test_a_tier_does_not_hide_an_unmounted_log(writable_store: Unpacker) -> None:
+    root = writable_store("tiers/53-tier")
+    for file in (root / "commitlog").iterdir():
+        file.unlink()
+    options = parse_options({"path": str(root)})
+    with pytest.raises(StoreError, match="ST-MOUNT"):
+        RocketMQReader(options, spark_schema(options.choice)).partitions()
+
+
 def _lose(path: Path, how: str) -> None:
     """Let a machine see of a file what it sees without the disk, or with an old copy."""
     if how == "gone":
