@@ -343,6 +343,7 @@ class Renames:
             raise StoreError(
                 f"{self._announced} is damaged: it does not tell which files a command that was stopped would rename",
                 file=self._announced,
+                hint="restore it from a backup, or write to another directory",
             ) from error
 
     def _below(self, path: str) -> str:
