@@ -148,7 +148,16 @@ def _iter_objects(store: Place, how: How, request: Request, effort: Effort) -> I
             yield from (one for one in found if isinstance(one, dict))
         return
     with source_at(store) as source:
+        _warn(source)
         yield from (one for one in _reading(source, how, request, effort) if isinstance(one, dict))
+
+
+def _warn(source: Source) -> None:
+    """Warn a program about messages that are not read, as ``cat`` tells a person."""
+    import warnings
+
+    if source.note is not None:
+        warnings.warn(source.note, stacklevel=3)
 
 
 def batches(
@@ -199,6 +208,7 @@ def _parts_at(store: Place, request: Request, effort: Effort) -> Iterator[Iterat
 
     if not is_remote(store):
         with source_at(store) as source:
+            _warn(source)
             yield iter_messages(source, request, effort)
         return
     with opened_cluster(store) as cluster:

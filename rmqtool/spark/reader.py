@@ -10,6 +10,7 @@ messages is ignored.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -127,6 +128,8 @@ class RocketMQReader(DataSourceReader):
         sources = plan_sources(self.paths, choice)
         for source in sources:
             self._require_log(source)
+            if source.note is not None:  # Spark shows it in the log of the driver
+                warnings.warn(source.note, stacklevel=2)
         return sources
 
     def _require_log(self, source: Source) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool import check, copy, dump, info, query, recover_until, repair, scan, stat
+from rmqtool import batches, check, copy, dump, info, query, recover_until, repair, scan, stat
 from rmqtool.api.cat import reading
 from rmqtool.api.copy import copied
 from rmqtool.api.export import export, write
@@ -198,6 +198,10 @@ def test_an_export_and_a_copy_without_the_tier_say_so(writable_store: Callable[[
     outcome = write(str(root), tmp_path / "messages", {"engine": "local"})
     assert (outcome.shown["rows"], outcome.notes) == (47, [note])
     assert note in copied([str(root)], tmp_path / "copy", {}).notes
+    with pytest.warns(UserWarning, match="tieredStoreFilePath names, does not exist: older messages are not read"):
+        assert len(list(scan(str(root)))) == 47
+    with pytest.warns(UserWarning, match="older messages are not read"):
+        assert batches(str(root)).read_all().num_rows == 47
 
 
 def test_a_gap_and_a_wrong_byte_in_a_tier_are_damage(writable_store: Callable[[str], Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,13 @@ def test_each_missing_range_of_a_gap_has_its_own_place(writable_store: Unpacker)
         (65536 + 30000, "CL-SIZE"),
         (131072, "CL-GAP"),
     ]
+
+
+def test_a_missing_tier_is_a_warning(writable_store: Unpacker) -> None:
+    root = writable_store("tiers/53-tier")
+    shutil.rmtree(root / "tier")
+    with pytest.warns(UserWarning, match="does not exist: older messages are not read"):
+        assert len(rows(root, "2g")) == 47
 
 
 def test_files_of_a_tier_do_not_count_for_the_usual_size(store: Unpacker) -> None:
