@@ -25,6 +25,8 @@ from rmqtool.server.channel import Connection
 
 # How many reads are done at once, and how many of them may be searches.
 _THREADS, _SEARCHES = 4, 2
+# After this number of failed fetches in a row all requests for the same bytes fail.
+_FAILURES = 4
 
 _Work: TypeAlias = "Callable[[], RemotingCommand | None]"
 
@@ -57,6 +59,8 @@ class ColdReads:
         self._searches: deque[_Waiting] = deque()
         # The requests that wait for each fetch.
         self._fetches: dict[tuple[str, int, int], list[_Waiting]] = {}
+        # How often fetches of a place failed in a row, while requests wait for it.
+        self._failures: Counter[tuple[str, int, int]] = Counter()
         self._running = self._searching = 0
         self._threads: list[Thread] = []
         self._work: SimpleQueue[tuple[_Work, Callable[[RemotingCommand | Exception | None], None]] | None]
@@ -151,14 +155,18 @@ class ColdReads:
             self._reply(one.connection, one.command, found)
 
     def _fetched(self, place: tuple[str, int, int], failure: RemotingCommand | Exception | None) -> None:
-        first, *others = self._fetches.pop(place)
+        waiting = self._fetches.pop(place)
         if isinstance(failure, Exception):
-            self._leave(first)
-            self._fail(first, failure)
-        else:
-            self._go_on(first)
-        # Those may want other bytes of the same block, which can be read.
-        for one in others:
+            self._failures[place] += 1
+            # The others may want other bytes of the same block, which can be read.
+            failed = 1 if self._failures[place] < _FAILURES else len(waiting)
+            for one in waiting[:failed]:
+                self._leave(one)
+                self._fail(one, failure)
+            waiting = waiting[failed:]
+        if not waiting or not isinstance(failure, Exception):
+            self._failures.pop(place, None)
+        for one in waiting:
             self._go_on(one)
 
     def _go_on(self, one: _Waiting) -> None:

@@ -33,7 +33,7 @@ class Disk:
     """A disk that has everything: while it is ``slow`` nothing is in memory, and a read waits until the end."""
 
     def __init__(self) -> None:
-        self.is_slow = False
+        self.is_slow = self.is_cold = False
         self.entered, self.over = threading.Event(), threading.Event()
         self.fetches: list[tuple[str, int, int]] = []
         # Where the last message is that is not in memory, and the reads of such that the loop of the server waited for.
@@ -379,6 +379,29 @@ def test_a_failed_fetch_fails_one_request(root: Path, disk: Disk, monkeypatch: p
             assert disk.entered.wait(10)
             assert client.ask(30, QUEUE).code == 0
         assert [one.code for one in answers(client, waiting)] == [ResponseCode.SYSTEM_ERROR, 0, 0]
+
+
+def test_a_block_that_cannot_be_read_fails_all_in_the_end(
+    root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait_and_fail() -> None:
+        disk.entered.set()
+        disk.over.wait(20)
+        raise ReadFailed("cannot read: Input/output error", file="log")
+
+    monkeypatch.setattr(disk, "wait", wait_and_fail)
+    monkeypatch.setattr(disk, "holds", lambda file: disk.is_cold and file.path.startswith("commitlog"))
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
+        fill(client)
+        disk.is_cold = True
+        waiting = [client.send(11, pull_fields("Cold")) for _ in range(100)]
+        assert disk.entered.wait(10)
+        assert client.ask(30, QUEUE).code == 0
+        disk.over.set()
+        assert {one.code for one in answers(client, waiting)} == {ResponseCode.SYSTEM_ERROR}
+        assert len(disk.fetches) == 4
+        disk.is_cold = False
+        assert b"cold" in client.ask(11, pull_fields("Cold")).body
 
 
 def test_a_file_that_was_forgotten_meanwhile_is_looked_for_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
