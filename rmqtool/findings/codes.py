@@ -72,7 +72,7 @@ SALVAGE = "rmqtool copy {store} {store}.new --salvage"
 _LOST = "none; the original value cannot be restored (rmqtool cat shows the message as it is now)"
 _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
 
-_MOUNT_TIER = "mount the volume of the tier, or name its directory: --conf tieredStoreFilePath=DIR"
+_MOUNT_TIER = "mount the volume of the tier, or name it by --conf: tieredStoreFilePath=DIR, brokerName=NAME"
 _TIER_BACKUP = "restore the tier from a backup (repair does not change it), then run check again"
 
 _CUT = (
@@ -673,11 +673,11 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
         "TI-MOUNT",
         _WARNING,
-        "The directory of the tier (tieredStoreFilePath) is missing.",
+        "The directory of the tier (tieredStoreFilePath, brokerName) is missing or is not known.",
         "the older messages of all queues cannot be read",
         _MOUNT_TIER,
         (),
-        ("5.x: makes empty files for all segments, and reads no older message",),
+        ("5.x: if it is missing, makes empty files for all segments, and reads no older message",),
     ),
     CodeEntry(
         "TI-NAME",
