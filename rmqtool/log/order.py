@@ -234,12 +234,14 @@ class Arrangement:
     """The order of messages, and which of them: the last ``last`` of each queue (order QUEUE), or ``sample`` of all.
 
     With ``last``, the last messages of the wanted queues are taken first. The other conditions of the selection (time,
-    tag, key, properties, body) are checked only on those, so fewer messages can remain.
+    tag, key, properties, body) are checked only on those, so fewer messages can remain. With ``whole_queues`` a message
+    of a tier (order TIME) never comes before those that its queue has before it, if the clock was set back.
     """
 
     order: Order = Order.LOG
     last: int | None = None
     sample: int | None = None
+    whole_queues: bool = False
 
 
 class Keyed(NamedTuple):
@@ -292,7 +294,10 @@ def iter_arranged(
     asked = selection if arrangement.last is None else selection.scope()
     said: list[Damage | Note] = []
     with KeySorter() as sorter:
-        for topics, keys in _sampled(_iter_keys(plan, asked, arrangement.order, effort, said), arrangement.sample):
+        found = _iter_keys(plan, asked, arrangement.order, effort, said)
+        if arrangement.whole_queues:
+            found = _iter_rising(plan.files, found)
+        for topics, keys in _sampled(found, arrangement.sample):
             sorter.add(topics, keys)
         blocks = sorter.iter_blocks()
         if arrangement.last is not None:
@@ -316,6 +321,26 @@ def _iter_keys(
             yield answer.found.topics, np.frombuffer(b"".join(answer.data), np.int64).reshape(-1, COLUMNS)
         else:
             said.append(answer)
+
+
+def _iter_rising(files: Sequence[LogFile], found: Iterator[tuple[list[str], Keys]]) -> Iterator[tuple[list[str], Keys]]:
+    """Yield keys with the greatest time so far of their queue in a tier; ``found`` is in the order of the files."""
+    bases = np.array([file.base_offset for file in files], np.int64)
+    numbers = {
+        queue: number for number, queue in enumerate(dict.fromkeys(file.tier and file.tier[:2] for file in files))
+    }
+    queues = np.array([numbers[file.tier and file.tier[:2]] for file in files], np.int64)
+    last, greatest = -1, 0
+    for topics, keys in found:
+        risen = keys.copy()
+        of_rows = queues[np.searchsorted(bases, keys[:, PLACE], side="right") - 1]
+        for rows in np.split(np.arange(len(keys)), np.flatnonzero(np.diff(of_rows)) + 1):
+            if len(rows):
+                queue = int(of_rows[rows[0]])
+                times = np.maximum.accumulate(keys[rows, RANK])
+                risen[rows, RANK] = times if queue != last else np.maximum(times, greatest)
+                last, greatest = queue, int(risen[rows[-1], RANK])
+        yield topics, risen
 
 
 def _sampled(found: Iterator[tuple[list[str], Keys]], size: int | None) -> Iterator[tuple[list[str], Keys]]:

@@ -248,7 +248,8 @@ class _Reading:
     def events(self, effort: Effort) -> Iterator[Part | Damage | Note]:
         """Yield the messages to copy, damage and notes.
 
-        A tier has its messages queue by queue. They come in the order of time, all before those of the log.
+        A tier has its messages queue by queue. They come in the order of time, all before those of the log, and each
+        queue stays in its own order.
         """
         from dataclasses import replace
 
@@ -258,7 +259,7 @@ class _Reading:
         older = [file for file in self.plan.wanted if file.tier is not None]
         if older:
             plan = replace(self.plan, wanted=older, queues=())
-            yield from iter_arranged(plan, self.selection, Arrangement(Order.TIME), effort)
+            yield from iter_arranged(plan, self.selection, Arrangement(Order.TIME, whole_queues=True), effort)
         plan = replace(self.plan, wanted=[file for file in self.plan.wanted if file.tier is None])
         yield from iter_parts(plan, self.selection, effort)
 

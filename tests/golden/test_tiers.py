@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -407,6 +408,23 @@ def test_a_copy_of_a_store_has_the_messages_of_its_tier_in_order_of_time(
     older = [message["storeTimestamp"] for message in found][: -len(messages_of(store(name) / "commitlog"))]
     assert older == sorted(older)
     assert [finding.code for finding in check(str(tmp_path / "copy")) if finding.severity != "notice"] == []
+
+
+def test_a_copy_keeps_the_queues_of_a_tier_whose_clock_was_set_back(
+    writable_store: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root = writable_store("tiers/53-tier")
+    path = root / BROKER / "Orders/0/COMMIT_LOG/880245e800000000000000029990"
+    data = bytearray(path.read_bytes())
+    at = struct.unpack_from(">i", data)[0]
+    (time,) = struct.unpack_from(">q", data, at + 56)
+    struct.pack_into(">q", data, at + 56, time + 3000)  # later than several messages after it
+    path.write_bytes(data)
+    done = copied([str(root)], tmp_path / "copy", {}).shown
+    assert (done["messages"], done["moved"]) == (541, 0)
+    found = messages_of(tmp_path / "copy", topics="Orders", queue=0)
+    assert [message["queueOffset"] for message in found] == list(range(280))
+    assert [message["uniqKey"] for message in found] == [asked(TIERS[0])["Orders", 0, at][0] for at in range(280)]
 
 
 def test_a_quick_check_says_that_it_did_not_read_the_tier(store: Callable[[str], Path]) -> None:
