@@ -98,3 +98,13 @@ def test_usual_steps_of_a_clock_are_allowed_for(store: Unpacker, monkeypatch: py
     begin = truth(NAME)["messages"][-1]["storeTimestamp"]
     (source,) = plan_sources([str(store(NAME))], replace(DEFAULT, begin=begin))
     assert source.choice.physical_begin == 0
+
+
+def test_a_read_begins_at_the_place_that_a_filter_names(store: Unpacker) -> None:
+    """What comes before it is not read, although messages of a tier could be before offset 0."""
+    places = [message["commitLogOffset"] for message in truth(NAME)["messages"]]
+    wanted = replace(DEFAULT, physical_begin=places[-20])
+    (source,) = plan_sources([str(store(NAME))], wanted)
+    (whole,) = plan_sources([str(store(NAME))], DEFAULT)
+    assert source.choice.physical_begin == places[-20]
+    assert source.bytes < whole.bytes / 4
