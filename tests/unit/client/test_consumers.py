@@ -141,8 +141,8 @@ def test_two_members_share_the_queues(address: str, topic: str, strategy: str) -
             return taken
 
     first, second = run(share())
-    assert first
-    assert second
+    # By their hashes all four queues of a topic may be one member's: the name of the topic is another one each time.
+    assert strategy == "hash" or (first and second)
     assert sorted({int(one) for one in first + second}) == list(range(40))
 
 
