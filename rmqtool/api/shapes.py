@@ -149,6 +149,17 @@ class InfoDisk(TypedDict):
     consequence: NotRequired[str]
 
 
+class InfoTier(TypedDict):
+    """The tier of a store. A tier itself has its queues in ``topics`` of ``Info``."""
+
+    path: str
+    cluster: str
+    broker: str
+    queues: int
+    bytes: int
+    topics: NotRequired[dict[str, dict[str, QueueBounds]]]
+
+
 class Info(TypedDict):
     """The one object of `info --json`."""
 
@@ -166,6 +177,7 @@ class Info(TypedDict):
     groups: dict[str, dict[str, dict[str, UnreadPlace]]]
     findings: list[FindingJson]
     disk: NotRequired[InfoDisk]
+    tier: NotRequired[InfoTier]
 
 
 class ClusterInfoBroker(TypedDict):
