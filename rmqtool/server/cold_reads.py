@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import EBADF
 from queue import SimpleQueue
@@ -27,6 +27,9 @@ from rmqtool.server.channel import Connection
 _THREADS, _SEARCHES = 4, 2
 # After this number of failed fetches in a row all requests for the same bytes fail.
 _FAILURES = 4
+# How many requests go on in one turn of the loop; and bytes that a client has to read before it is answered further.
+_AT_ONCE, _MUCH = 64, 8 << 20
+_PAUSE = 0.01
 
 _Work: TypeAlias = "Callable[[], RemotingCommand | None]"
 
@@ -57,6 +60,9 @@ class ColdReads:
         # The requests that wait for a turn; searches have a queue of their own.
         self._queue: deque[_Waiting] = deque()
         self._searches: deque[_Waiting] = deque()
+        # Those whose bytes are there, and whether the loop will come back to them.
+        self._ready: deque[_Waiting] = deque()
+        self._comes_back = False
         # The requests that wait for each fetch.
         self._fetches: dict[tuple[str, int, int], list[_Waiting]] = {}
         # How often fetches of a place failed in a row, while requests wait for it.
@@ -136,8 +142,39 @@ class ColdReads:
         try:
             ended(found)
         finally:
-            while self._running < _THREADS and (one := self._next()) is not None:
+            self._serve_queue()
+
+    def _serve_queue(self) -> None:
+        """Give free threads to those who wait for a turn. Some need no thread any more: they are answered in parts."""
+        for _ in range(_AT_ONCE):
+            if self._running >= _THREADS or (one := self._next()) is None:
+                break
+            if one.connection.unsent > _MUCH:
+                self._be_ready([one])
+            else:
                 self._go_on(one)
+        else:
+            self._loop.call_soon(self._serve_queue)
+        self._end_turn()
+
+    def _be_ready(self, waiting: Sequence[_Waiting]) -> None:
+        """Go on with requests whose bytes are there, in turns of the loop that others share."""
+        self._ready.extend(waiting)
+        if self._ready and not self._comes_back:
+            self._comes_back = True
+            self._loop.call_soon(self._go_on_in_part)
+
+    def _go_on_in_part(self) -> None:
+        part = [self._ready.popleft() for _ in range(min(len(self._ready), _AT_ONCE))]
+        now = [one for one in part if one.connection.unsent <= _MUCH]
+        self._ready.extend(one for one in part if one.connection.unsent > _MUCH)
+        try:
+            for one in now:
+                self._go_on(one)
+        finally:
+            self._comes_back = bool(self._ready)
+            if self._comes_back:
+                self._loop.call_later(0 if now else _PAUSE, self._go_on_in_part)
             self._end_turn()
 
     def _next(self) -> _Waiting | None:
@@ -163,11 +200,13 @@ class ColdReads:
             for one in waiting[:failed]:
                 self._leave(one)
                 self._fail(one, failure)
-            waiting = waiting[failed:]
-        if not waiting or not isinstance(failure, Exception):
-            self._failures.pop(place, None)
-        for one in waiting:
-            self._go_on(one)
+            if not waiting[failed:]:
+                del self._failures[place]
+            for one in waiting[failed:]:
+                self._go_on(one)
+            return
+        self._failures.pop(place, None)
+        self._be_ready(waiting)
 
     def _go_on(self, one: _Waiting) -> None:
         """Go on with a request whose bytes were fetched, or whose turn has come."""

@@ -47,6 +47,7 @@ ERRORS = [
     ("RowsUnread", 6, "read-failed"),
     ("StoreInUse", 4, "in-use"),
     ("AddressTaken", 4, "address-taken"),
+    ("UnknownTopic", 1, "not-found"),
     ("Refused", 5, "refused"),
     ("WriteFailed", 7, "write-failed"),
     ("NoSpace", 7, "write-failed"),

@@ -25,7 +25,8 @@ def test_every_message_that_was_acknowledged_is_consumed(live, tmp_path, monkeyp
             assert main(["mirror", master.address, mirror, "--once", *live]) == 0
             first = len(master.log)
             master.grow(200)
-            master.cuts = [chance.randrange(first, len(master.log))]
+            # A live mirror may have what it asked its first connection for before that one is cut: it has a second one.
+            master.cuts = [chance.randrange(first, len(master.log))] * 2
             monkeypatch.setattr("rmqtool.replica.follower._TRIES", 1)
             assert main(["mirror", master.address, mirror, "--once", *live]) == 9
             acknowledged = max(master.reports)

@@ -55,6 +55,8 @@ from rmqtool.remoting.requests.pop import (
 
 # A pop is refused when its client stopped waiting this long (ms) ago, and not held when it has less than that left.
 _TOO_LATE, _TOO_SHORT = 500, 50
+# Clients wait for an answer this long (ms) after the time that they let a pop be held: a slow disk has that time.
+_GIVEN_UP = 10_000
 # Where a new group begins. upstream: ConsumeInitMode
 _AT_END: Final = 1
 # A multiple of most numbers of queues, so that each queue is as likely as another.
@@ -128,10 +130,10 @@ class Popping:
         wanted = WholeRecords(wanted) if self._broker.read_only else wanted
         return self._look(asked, header, partial(self._pop, asked, header, wanted, self._any_queue()), False, 0)
 
-    def _is_too_late(self, header: PopMessage) -> bool:
+    def _is_too_late(self, header: PopMessage, limit: int = _TOO_LATE) -> bool:
         """Whether the client of a pop waits no more, and would not get the messages."""
         now = self._clock.now()
-        return now - (header.born_time or now) - header.poll_time > _TOO_LATE
+        return now - (header.born_time or now) - header.poll_time > limit
 
     def _timed_out(self, asked: Asked) -> RemotingCommand:
         remark = f"the broker[{self._config.broker_ip1}] pop message is timeout too much"
@@ -144,6 +146,8 @@ class Popping:
     def _look_once(
         self, asked: Asked, header: PopMessage | Notification, look: _Look, rounds: int, is_over: bool
     ) -> RemotingCommand | Fetching | None:
+        if self._broker.topics.find(header.topic) is None:  # it was deleted while the request waited
+            return refuse(asked.command, TOPIC_NOT_EXIST_TO_PULL, self._broker.version, topic=header.topic)
         again = partial(self._look, asked, header, look, is_over)
         return cast("RemotingCommand | Fetching | None", or_fetching(partial(look, is_over), rounds, again))
 
@@ -151,7 +155,7 @@ class Popping:
         self, asked: Asked, header: PopMessage, wanted: MessageFilter | None, first: int, is_over: bool, rounds: int
     ) -> RemotingCommand | None:
         """Answer a pop with messages; without messages only if its time is over. Raises NotInMemory."""
-        if rounds and self._is_too_late(header):
+        if rounds and self._is_too_late(header, _GIVEN_UP):
             return self._timed_out(asked)
         more = {"message_filter": wanted, "at_end": header.init_mode == _AT_END, "in_order": bool(header.order)}
         pop = self._pops.begin(header.consumer_group, header.invisible_time, **more, attempt_id=header.attempt_id)

@@ -24,12 +24,12 @@ from rmqtool.broker.services.events import Happened, Service
 from rmqtool.broker.services.ordered_pops import NO_COMMIT, REVIVE_QUEUE, GroupQueue, OrderedPops
 from rmqtool.broker.services.retry import stored_again, stored_properties
 from rmqtool.broker.topics import TopicConfigs
-from rmqtool.config import Version
 from rmqtool.engine.consume_queue import ConsumeQueue
 from rmqtool.engine.get import GetMessageResult, GetMessageStatus, Limits, MessageFilter
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
+from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import NotInMemory
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.config_files import dialect_of
@@ -42,6 +42,8 @@ from rmqtool.formats.topics import PERM_READ, PERM_WRITE, RETRY_PREFIX, REVIVE_G
 
 DEFAULT_INVISIBLE = 60_000
 MOST_AT_ONCE = 32
+# A pop that has this much takes no more: each queue gives a message of any size, and all have to fit into a frame.
+_ENOUGH_BYTES = 8 << 20
 # A check point arrives this long (ms) before the acks that are due with it.
 ACK_INTERVAL = 1_000
 _HUNDRED = 100
@@ -197,8 +199,14 @@ class Pops:
                     elif not takes_part:
                         raise
                     taken = self.take_queue(one, name, queue_id, most)
-                most -= 0 if taken.got is None else taken.got.count
+                except ReadFailed:
+                    if any(before.got is not None for before in found):
+                        continue  # what was taken is answered
+                    raise
                 found.append(taken)
+                most -= 0 if taken.got is None else taken.got.count
+                if sum(before.got.size for before in found if before.got is not None) >= _ENOUGH_BYTES:
+                    most = 0
         return found
 
     def popped(self, pop: Pop, taken: Taken) -> list[Popped]:
@@ -504,7 +512,7 @@ class Revival:
         properties = stored_properties(record)
         if not record.reconsume_times or FIRST_POP_TIME not in properties:
             properties[FIRST_POP_TIME] = str(body["pt"])
-        if self._config.version is Version.V5_4:
+        if self._config.version.value == "5.4":
             properties[ORIGIN_GROUP] = group
         message = stored_again(record, topic, 0, properties)
         message.born_host = message.store_host = None

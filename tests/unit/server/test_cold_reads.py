@@ -276,7 +276,20 @@ def test_searches_leave_threads_to_the_others(root: Path, disk: Disk) -> None:
         assert [one.ext["offset"] for one in answers(client, [*waiting, viewing])[:6]] == ["0"] * 6
 
 
-def test_a_pop_whose_client_waits_no_more_takes_nothing(root: Path, disk: Disk) -> None:
+def test_a_pop_waits_for_a_slow_disk_as_long_as_its_client(root: Path, disk: Disk) -> None:
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
+        fill(client)
+        with disk.slow():
+            late = client.send(200050, POP | {"bornTime": int(time.time() * 1000)})
+            assert disk.entered.wait(10)
+            time.sleep(0.6)
+        assert b"cold 0" in client.answer_to(late).body
+
+
+def test_a_pop_whose_client_waits_no_more_takes_nothing(
+    root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqtool.broker.processors.pop_message._GIVEN_UP", 500)
     with rmqtool.serve(root) as server, WireClient(server.broker) as client:
         fill(client)
         with disk.slow():

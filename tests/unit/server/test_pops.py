@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import rmqtool
+from rmqtool.engine.reader import StoreReader
+from rmqtool.errors import ReadFailed
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.response_codes import ResponseCode
 from tests.support import wire
@@ -313,6 +315,45 @@ def test_a_look_takes_nothing(client: WireClient) -> None:
     assert bodies(client.ask(200050, pop_fields("Peeked"))) == [b"one", b"two", b"three"]
     assert client.ask(200052, fields).code == ResponseCode.PULL_NOT_FOUND
     assert client.ask(200052, fields | {"topic": "PeekedNo"}).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_pop_takes_no_more_than_its_answer_has_room_for() -> None:
+    """Eight queues with a message of 2.5 MB each: a frame has 16 MiB."""
+    large = b"x" * 2_500_000
+    with served() as found, WireClient(found.broker) as client:
+        settings = {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+        settings |= {"topic": "Large", "defaultTopic": "TBW102", "topicSysFlag": 0, "order": False}
+        assert client.ask(17, settings).code == 0
+        for queue_id in range(8):
+            assert client.ask(310, send_fields("Large", e=queue_id), large).code == 0
+        taken = [client.ask(200050, pop_fields("Large", queueId=-1)) for _ in range(2)]
+        assert [one.code for one in taken] == [0, 0]
+        assert [len(bodies(one)) for one in taken] == [4, 4]
+
+
+def test_what_a_pop_took_is_answered_where_a_later_queue_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = StoreReader.get
+
+    def get(self: StoreReader, topic: str, queue_id: int, *more: Any, **how: Any) -> Any:
+        if (topic, queue_id) == ("Unread", 3):
+            raise ReadFailed("cannot read", file="commitlog")
+        return real(self, topic, queue_id, *more, **how)
+
+    with served() as found, WireClient(found.broker) as client:
+        for queue_id in range(4):
+            put(client, "Unread", b"%d" % queue_id, e=queue_id)
+        monkeypatch.setattr(StoreReader, "get", get)
+        taken = [client.ask(200050, pop_fields("Unread", queueId=-1)) for _ in range(20)]
+    assert sorted(body for one in taken if one.code == 0 for body in bodies(one)) == [b"0", b"1", b"2"]
+
+
+def test_a_pop_that_waits_when_its_topic_is_deleted_is_told_so() -> None:
+    with served() as found, WireClient(found.broker) as client, WireClient(found.broker) as other:
+        put(client, "Gone", b"one")
+        assert bodies(client.ask(200050, pop_fields("Gone"))) == [b"one"]
+        held = client.send(200050, pop_fields("Gone", 500, queueId=-1, bornTime=int(time.time() * 1000)))
+        assert other.ask(215, {"topic": "Gone"}).code == 0
+        assert client.answer_to(held).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 @pytest.mark.parametrize(("v2", "soon"), [("false", False), ("true", True)])
