@@ -214,6 +214,8 @@ _MASKS = (
 _ITSELF = re.compile(r"(?:DefaultCluster +)?(\w+) +\1( .*)?")
 # A client looks for its empty retry queue every 30 seconds, and commits in it 15 seconds later.
 _RETRY = re.compile(r"%RETRY%Billing broker-a 0 .*")
+# The producer of sendMsgStatus, an earlier command: whether its connection is closed by now depends on time.
+_PAST = re.compile(r".*clientId=\S+SMSC_.*")
 _ITS_TRACK = r"(?s)MessageTrack \[consumerGroup=Orders, trackType=UNKNOWN, .*?RETRY%Orders.*?\)\]\s*"
 
 
@@ -223,7 +225,8 @@ def masked(text: str) -> list[str]:
     for pattern, stands in _MASKS:
         text = re.sub(pattern, stands, text)
     lines = (" ".join(line.split()) for line in text.splitlines())
-    return sorted(line for line in lines if line and not (_ITSELF.fullmatch(line) or _RETRY.fullmatch(line)))
+    free = (_ITSELF, _RETRY, _PAST)
+    return sorted(line for line in lines if line and not any(one.fullmatch(line) for one in free))
 
 
 # Screens of names and values. Brokers show hundreds of settings and states of threads that serve does not have. What

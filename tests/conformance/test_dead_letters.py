@@ -32,7 +32,8 @@ def test_a_group_consumes_its_edited_dead_letters(
         assert status == 0, told
     first = {one["keys"]: one for one in seen["refused"]}
     for part in ("live", "files"):
-        taken = seen[part]
+        # The member that takes the stored ones may get one again that it had not committed when it ended.
+        taken = list({one["keys"]: one for one in seen[part]}.values())
         assert [one["body"] for one in taken] == BODIES
         for number, one in enumerate(taken):
             original = first[one["keys"]]
