@@ -7,7 +7,7 @@ dash are its *family*. The *consequence* says what the problem means for message
 
 from __future__ import annotations
 
-from rmqtool.findings.codes import FAMILIES, CodeEntry, Severity
+from rmqtool.findings.entry import FAMILIES, CodeEntry, Severity
 from rmqtool.findings.finding import (
     UNREAD,
     Finding,

@@ -8,57 +8,7 @@ differ, each version has its own line. Codes are never renamed, because scripts 
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import NamedTuple
-
-
-class Severity(StrEnum):
-    """How bad a finding is: messages are lost or unreadable, may be, or nothing is wrong but worth knowing."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTICE = "notice"
-
-
-class CodeEntry(NamedTuple):
-    """The registered texts of one code.
-
-    People read ``meaning``, ``consequence`` and ``fix``; ``fix`` may contain ``{store}``. ``broker_lines`` are lines of
-    a broker's own log about the problem. ``brokers`` says for each version what a broker does about it: versions, after
-    a comma the condition if there is one, then what it does in the third person.
-    """
-
-    code: str
-    severity: Severity
-    meaning: str
-    consequence: str | None = None
-    fix: str | None = None
-    broker_lines: tuple[str, ...] = ()
-    brokers: tuple[str, ...] = ()
-
-    @property
-    def family(self) -> str:
-        """The two letters before the dash, a key of ``FAMILIES``."""
-        return self.code.partition("-")[0]
-
-
-FAMILIES: dict[str, str] = {
-    "CL": "commit log",
-    "CQ": "consume queues",
-    "IX": "index files",
-    "CP": "checkpoint",
-    "ST": "the store as a whole",
-    "CF": "configuration",
-    "OF": "consumer offsets",
-    "TM": "timers",
-    "TX": "transactions",
-    "PO": "pop consumption",
-    "DL": "DLedger",
-    "CM": "compaction",
-    "RX": "RocksDB",
-    "TI": "tiered storage",
-    "BD": "bodies",
-}
+from rmqtool.findings.entry import CodeEntry, Severity
 
 _ERROR, _WARNING, _NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 
@@ -167,8 +117,9 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A record names a physical offset other than its own: a misdirected or repeated write.",
         "brokers serve this record here; the record that belongs here is lost",
         _PLAN,
-        (),
-        ("all: does not compare the two; builds queue entries and index entries from the offset in the record",),
+        brokers=(
+            "all: does not compare the two; builds queue entries and index entries from the offset in the record",
+        ),
     ),
     CodeEntry(
         "CL-TORN",
@@ -194,8 +145,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "Bytes of older records remain after the end of the log. A recovery leaves them; new records overwrite them.",
         None,
         None,
-        (),
-        ("all: never clears them; a later scan can mistake an old record for a new one",),
+        brokers=("all: never clears them; a later scan can mistake an old record for a new one",),
     ),
     CodeEntry(
         "CL-BRIDGE",
@@ -204,8 +154,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "journal of the repair has the bytes.",
         None,
         None,
-        (),
-        ("all: reads it as a rolled back transaction, which is in no queue",),
+        brokers=("all: reads it as a rolled back transaction, which is in no queue",),
     ),
     CodeEntry(
         "CL-TIME",
@@ -213,8 +162,9 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The store time of a record is missing, earlier than the one before it, or in the future.",
         "searches by time miss messages, and a start after a crash may begin at the wrong segment",
         _STAYS,
-        (),
-        ("all: does not begin the scan at a segment whose first record has no time, or one after the checkpoint's",),
+        brokers=(
+            "all: does not begin the scan at a segment whose first record has no time, or one after the checkpoint's",
+        ),
     ),
     CodeEntry(
         "CL-HEAD",
@@ -222,8 +172,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A record header has a value that no broker writes: unknown flags, an impossible port, time or count.",
         "consumers get a message with a wrong header",
         _LOST,
-        (),
-        ("all: does not check it",),
+        brokers=("all: does not check it",),
     ),
     CodeEntry(
         "CL-QOFF",
@@ -253,8 +202,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The properties of a record are not valid text, or have changed since its index entries were made.",
         "consumers get tags, keys or properties that were not sent",
         _LOST,
-        (),
-        ("all: does not check them; a rebuild of queues and index uses them as they are now",),
+        brokers=("all: does not check them; a rebuild of queues and index uses them as they are now",),
     ),
     CodeEntry(
         "CQ-MISSING",
@@ -262,8 +210,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "Messages of the log have no queue entry.",
         "consumers do not receive these messages",
         _PLAN,
-        (),
-        (
+        brokers=(
             "4.9: adds entries only after the last message that any queue has an entry for; the others stay missing",
             "5.3, 5.4: adds entries only for the part of the log read by its recovery; the others stay missing",
         ),
@@ -317,8 +264,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "No message of the log and no configuration belongs to this queue.",
         "brokers serve its entries as messages of that queue",
         _PLAN,
-        (),
-        ("all: serves it", "5.x: removes queues of deleted topics after a while"),
+        brokers=("all: serves it", "5.x: removes queues of deleted topics after a while"),
     ),
     CodeEntry(
         "CQ-EXT",
@@ -347,8 +293,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A link in a chain of an index file does not point to the next older entry of its slot.",
         "messages are not found by key",
         _PLAN,
-        (),
-        ("all: follows the chain as it is; a loop ends only at the limit of the search",),
+        brokers=("all: follows the chain as it is; a loop ends only at the limit of the search",),
     ),
     CodeEntry(
         "IX-WRONG",
@@ -356,8 +301,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "An index entry points to no record, or to one that does not have its key or time.",
         "key lookups miss messages, or return wrong ones",
         _PLAN,
-        (),
-        ("all: follows the entries as they are; clients drop messages that do not have the key",),
+        brokers=("all: follows the entries as they are; clients drop messages that do not have the key",),
     ),
     CodeEntry(
         "IX-MISSING",
@@ -365,8 +309,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "Messages with keys are in no index file.",
         "these messages are not found by key",
         _PLAN,
-        (),
-        ("all: does not add them at a start; after a crash it indexes only the part of the log it reads",),
+        brokers=("all: does not add them at a start; after a crash it indexes only the part of the log it reads",),
     ),
     CodeEntry(
         "IX-AHEAD",
@@ -374,8 +317,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "Index entries point past the end of the log.",
         "key lookups fail, and later return wrong messages",
         _PLAN,
-        (),
-        (
+        brokers=(
             "all: keeps them",
             "all, after a crash: deletes and partly rebuilds the files newer than the checkpoint's index time",
         ),
@@ -386,8 +328,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The checkpoint is missing, has a wrong size, or has impossible contents.",
         "after a crash a broker reads the whole log (5.4: ten files) and deletes the whole index",
         _PLAN,
-        (),
-        ("all: replaces a missing or short file with zeros, and starts",),
+        brokers=("all: replaces a missing or short file with zeros, and starts",),
     ),
     CodeEntry(
         "CP-AHEAD",
@@ -395,8 +336,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The checkpoint says that more is on disk than the store holds.",
         "after a crash a broker begins its scan too late: messages stay missing from queues and index",
         _PLAN,
-        (),
-        ("all: trusts it, and never corrects it",),
+        brokers=("all: trusts it, and never corrects it",),
     ),
     CodeEntry(
         "CP-OLD",
@@ -404,8 +344,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The checkpoint is older than after a clean stop. Harmless: after a crash a broker reads more than it needs.",
         None,
         None,
-        (),
-        ("all: scans from the segment of that time on",),
+        brokers=("all: scans from the segment of that time on",),
     ),
     CodeEntry(
         "ST-ABORT",
@@ -422,8 +361,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A process holds the lock, or its content is not the word lock. An error: the lock cannot be opened.",
         "none as a notice. An error: a broker cannot start on this store",
         "replace it with an empty file",
-        (),
-        ("all: never reads the content; fails at once if lock is a directory",),
+        brokers=("all: never reads the content; fails at once if lock is a directory",),
     ),
     CodeEntry(
         "ST-MOUNT",
@@ -455,8 +393,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The store contains a symbolic link, which is not followed, or one file under several names (hard links).",
         "its target was not checked",
         "name its target in broker.conf",
-        (),
-        ("all: follows the link; a write to one name of a file changes all its names",),
+        brokers=("all: follows the link; a write to one name of a file changes all its names",),
     ),
     CodeEntry(
         "ST-DISK",
@@ -479,8 +416,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A part of the store could not be read.",
         "this part was not checked",
         "copy the disk before anything else",
-        (),
-        ("all: gets an I/O error when it reads this part; if the file is mapped, the process can die",),
+        brokers=("all: gets an I/O error when it reads this part; if the file is mapped, the process can die",),
     ),
     CodeEntry(
         "CF-JSON",
@@ -513,8 +449,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A configuration table is empty or missing, but other files show that it had content.",
         "a broker starts with an empty table: it refuses clients, or groups start from the beginning",
         _PUT_BACK,
-        (),
-        ("all: starts with an empty table, and soon overwrites the file with it",),
+        brokers=("all: starts with an empty table, and soon overwrites the file with it",),
     ),
     CodeEntry(
         "CF-CONF",
@@ -522,8 +457,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A line of broker.conf has a value that its setting does not take.",
         "a broker ignores the line",
         "correct the line",
-        (),
-        ("all: uses the default of that setting, without a warning",),
+        brokers=("all: uses the default of that setting, without a warning",),
     ),
     CodeEntry(
         "CF-EPOCH",
@@ -531,8 +465,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The epoch file does not parse, or its checksum is wrong.",
         "a broker loads its .bak, or starts without epochs and copies the whole log again",
         "rmqtool dump {store}/epochFileCheckpoint",
-        (),
-        ("5.x: loads the .bak, else starts without epochs",),
+        brokers=("5.x: loads the .bak, else starts without epochs",),
     ),
     CodeEntry(
         "CF-IDENTITY",
@@ -540,8 +473,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The broker's identity file does not parse.",
         "a broker in controller mode registers as a new one",
         "rmqtool dump {store}/brokerIdentity",
-        (),
-        ("5.x: asks the controller for a new identity",),
+        brokers=("5.x: asks the controller for a new identity",),
     ),
     CodeEntry(
         "CF-TOPIC",
@@ -549,8 +481,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The log has messages of a topic that is not in topics.json: it was deleted, or the file is an old one.",
         None,
         None,
-        (),
-        ("all: refuses clients; with autoCreateTopicEnable, creates the topic again with default queues",),
+        brokers=("all: refuses clients; with autoCreateTopicEnable, creates the topic again with default queues",),
     ),
     CodeEntry(
         "OF-RANGE",
@@ -570,8 +501,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "An entry of the timer log is damaged: the chain of its second ends there.",
         "timer messages of that second are lost",
         _TIMERS,
-        (),
-        ("5.x: follows the chain of a second from its slot, and stops at this entry",),
+        brokers=("5.x: follows the chain of a second from its slot, and stops at this entry",),
     ),
     CodeEntry(
         "TM-WRONG",
@@ -579,8 +509,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The timer wheel, the timer log and the commit log contradict each other.",
         "a timer never fires, or fires with the wrong message",
         _TIMERS,
-        (),
-        ("5.3, 5.4: rebuilds the wheel from the timer log, from the position in timercheck on",),
+        brokers=("5.3, 5.4: rebuilds the wheel from the timer log, from the position in timercheck on",),
     ),
     CodeEntry(
         "TX-OP",
@@ -588,8 +517,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The body of an op record (commit or rollback) does not name its half messages.",
         "brokers ask the producers about those transactions again",
         "rmqtool cat {store} -t RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        (),
-        ("all: ignores the record, and asks the producers about the half messages again",),
+        brokers=("all: ignores the record, and asks the producers about the half messages again",),
     ),
     CodeEntry(
         "TX-WRONG",
@@ -604,8 +532,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A checkpoint or ack of pop consumption does not parse, or names offsets that its queue never had.",
         "those messages are delivered again, or never",
         "rmqtool cat {store} -t 'rmq_sys_REVIVE_LOG_*'",
-        (),
-        ("5.x: cannot tell from it which messages to deliver again",),
+        brokers=("5.x: cannot tell from it which messages to deliver again",),
     ),
     CodeEntry(
         "DL-MAGIC",
@@ -613,8 +540,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The bytes at an entry boundary of a DLedger file do not start with an entry magic.",
         "the group cuts its log here and copies it from another member, if there is one",
         SALVAGE,
-        (),
-        ("all: the DLedger library checks the last files at a start, and cuts its log at the first bad entry",),
+        brokers=("all: the DLedger library checks the last files at a start, and cuts its log at the first bad entry",),
     ),
     CodeEntry(
         "DL-SIZE",
@@ -622,8 +548,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The sizes of a DLedger entry do not add up.",
         "the group cuts its log here and copies it from another member, if there is one",
         SALVAGE,
-        (),
-        ("all: the DLedger library checks the last files at a start, and cuts its log at the first bad entry",),
+        brokers=("all: the DLedger library checks the last files at a start, and cuts its log at the first bad entry",),
     ),
     CodeEntry(
         "DL-STATE",
@@ -631,8 +556,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A state file of a DLedger node does not parse.",
         "the node starts without its term or committed index, and gets both from its group",
         "start the node while the others of its group are running",
-        (),
-        ("all: the DLedger library starts with the first term and asks the group",),
+        brokers=("all: the DLedger library starts with the first term and asks the group",),
     ),
     CodeEntry(
         "DL-INDEX",
@@ -640,8 +564,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The DLedger index does not match the entries of the data files, or the entries are out of order.",
         "the library rebuilds the index, or refuses to start",
         SALVAGE,
-        (),
-        ("all: the DLedger library compares the last files of both, and rebuilds the index from the data",),
+        brokers=("all: the DLedger library compares the last files of both, and rebuilds the index from the data",),
     ),
     CodeEntry(
         "CM-WRONG",
@@ -649,8 +572,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A compacted queue does not match its compacted log.",
         "consumers of the compacted topic get wrong messages, or none; what the log no longer has cannot be restored",
         _PUT_BACK,
-        (),
-        ("5.3, 5.4: refuses to start if a log file has no queue file",),
+        brokers=("5.3, 5.4: refuses to start if a log file has no queue file",),
     ),
     CodeEntry(
         "RX-OPEN",
@@ -658,8 +580,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "RocksDB cannot open a database of the store.",
         _REFUSED,
         SALVAGE,
-        (),
-        ("5.x: fails to start, with RocksDB's own error",),
+        brokers=("5.x: fails to start, with RocksDB's own error",),
     ),
     CodeEntry(
         "RX-ROW",
@@ -667,8 +588,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A row of a RocksDB database does not parse.",
         "a broker fails when it reads the row",
         SALVAGE,
-        (),
-        ("5.x: reads the row as it is, when it is needed",),
+        brokers=("5.x: reads the row as it is, when it is needed",),
     ),
     CodeEntry(
         "TI-MOUNT",
@@ -676,8 +596,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The directory of the tier (tieredStoreFilePath, brokerName) is missing or is not known.",
         "the older messages of all queues cannot be read",
         _MOUNT_TIER,
-        (),
-        ("5.x: if it is missing, makes empty files for all segments, and reads no older message",),
+        brokers=("5.x: if it is missing, makes empty files for all segments, and reads no older message",),
     ),
     CodeEntry(
         "TI-NAME",
@@ -685,8 +604,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A file in a tier has a foreign name.",
         "no broker reads the file",
         _TIER_BACKUP,
-        (),
-        ("5.x: ignores the file",),
+        brokers=("5.x: ignores the file",),
     ),
     CodeEntry(
         "TI-META",
@@ -694,8 +612,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A segment of a tier is missing, or is shorter than in the metadata of the tier.",
         "the messages in the missing bytes are lost",
         _TIER_BACKUP,
-        (),
-        ("5.x: makes an empty file for a missing segment; takes the size of the last segment from the file",),
+        brokers=("5.x: makes an empty file for a missing segment; takes the size of the last segment from the file",),
     ),
     CodeEntry(
         "TI-ALONE",
@@ -703,8 +620,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A segment of a tier is not in the metadata of the tier, or is shorter there.",
         "a broker does not read these bytes",
         _TIER_BACKUP,
-        (),
-        ("5.x: ignores the bytes; of the last segment of a queue it takes the size of the file",),
+        brokers=("5.x: ignores the bytes; of the last segment of a queue it takes the size of the file",),
     ),
     CodeEntry(
         "TI-GAP",
@@ -712,8 +628,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A segment of a queue is missing in a tier, between two others.",
         "a broker does not find the messages of these entries",
         _TIER_BACKUP,
-        (),
-        ("5.x: reads across the gap",),
+        brokers=("5.x: reads across the gap",),
     ),
     CodeEntry(
         "TI-QUEUE",
@@ -730,8 +645,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A message in a tier has no entry in its queue there.",
         "the tier does not give the message to consumers",
         _TIER_BACKUP,
-        (),
-        ("5.x: leaves the message out",),
+        brokers=("5.x: leaves the message out",),
     ),
     CodeEntry(
         "TI-INDEX",
@@ -739,8 +653,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "An index file of a tier is damaged, or an entry in it points to no message.",
         "a query by key can miss older messages",
         _TIER_BACKUP,
-        (),
-        ("5.x: answers without the messages of this file, or with wrong ones",),
+        brokers=("5.x: answers without the messages of this file, or with wrong ones",),
     ),
     CodeEntry(
         "TI-HOLE",
@@ -748,8 +661,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "Messages of a queue are neither in the tier nor in the store.",
         "the messages were deleted before they were copied; they are lost",
         _TIER_BACKUP,
-        (),
-        ("5.x: deletes the queue in the tier, and begins again with the first message of the store",),
+        brokers=("5.x: deletes the queue in the tier, and begins again with the first message of the store",),
     ),
     CodeEntry(
         "BD-INFLATE",

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import NamedTuple
 
-from rmqtool.findings.codes import CODES, CodeEntry, Severity
+from rmqtool.findings.codes import CODES
+from rmqtool.findings.entry import CodeEntry, Severity
 
 # The codes of files that could not be read.
 UNREAD = frozenset({"ST-READ", "RX-OPEN"})

@@ -139,7 +139,6 @@ EXEMPTIONS: dict[tuple[str, str], str] = {
     ("property-name", "broker/consumer/programs.py"): "names of environment variables that a program is given",
     ("no-verb", "commands/demo.py"): "the demo runs other commands",
     ("no-verb", "commands/man.py"): "the pages are files; a program reads them by itself",
-    ("module-lines", "findings/codes.py"): "a table only, one entry for each code",
     ("module-lines", "formats/layouts.py"): "tables only, written by tools/derive.py",
 }
 

@@ -23,7 +23,7 @@ GROUP, LETTERS = "Billing", 5
 
 
 def member(version: str, home: Path, part: str) -> list[dict[str, Any]]:
-    """Let a Java member of the group refuse or take what is there; return what it got, by body."""
+    """Let a Java member of the group refuse or take the stored messages; return those that it got, by body."""
     command, _ = java_program("RefusingMember", version, home, "-Xmx256m", "-XX:+UseSerialGC")
     words = [*command, NAMES, TOPIC, GROUP, part, str(LETTERS)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=True)

@@ -222,8 +222,8 @@ _ITS_TRACK = r"(?s)MessageTrack \[consumerGroup=Orders, trackType=UNKNOWN, .*?RE
 def masked(text: str) -> list[str]:
     """Return the lines of a screen without what a run decides; in the order of their text, for tables have none."""
     text = re.sub(_ITS_TRACK, "", text)
-    for pattern, stands in _MASKS:
-        text = re.sub(pattern, stands, text)
+    for pattern, placeholder in _MASKS:
+        text = re.sub(pattern, placeholder, text)
     lines = (" ".join(line.split()) for line in text.splitlines())
     free = (_ITSELF, _RETRY, _PAST)
     return sorted(line for line in lines if line and not any(one.fullmatch(line) for one in free))

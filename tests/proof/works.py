@@ -63,7 +63,7 @@ class Work:
         self.store = place / "store"
 
     def prepare(self) -> None:
-        """Make what is there before the work."""
+        """Make the store and the target that the work begins with."""
 
     def command(self) -> list[str]:
         """Return the command line of the work."""
