@@ -46,7 +46,6 @@ class Checking:
 def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check | TierCheck:
     """Compare every part of a store with every other. Iterate to get each ``Finding``; then ``summary`` is complete."""
     from rmqtool.checks.check import Check
-    from rmqtool.checks.tier_check import TierCheck
     from rmqtool.store.tiers import Tier
 
     require_known("check", how, tuple(How.__annotations__))
@@ -54,6 +53,8 @@ def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check | TierChe
     options = _options(how)
     found = reopened(named) if named._opened is None else named._opened
     if isinstance(found, Tier):
+        from rmqtool.checks.tier_check import TierCheck
+
         return TierCheck(found, options, effort_of(jobs))
     named._opened = found
     return Check(found, options, effort_of(jobs))
@@ -66,12 +67,13 @@ def checking(store: Place, work: Working | None = None, **how: Unpack[How]) -> I
     Raises ``NotFound`` for a topic that does not exist: a clean result would read as if it was checked.
     """
     from rmqtool.checks.check import Check
-    from rmqtool.checks.tier_check import TierCheck
     from rmqtool.store.tiers import Tier
 
     named, options = store_of(store), _options(how)
     with opened_here(named) as opened:
         if isinstance(opened, Tier):
+            from rmqtool.checks.tier_check import TierCheck
+
             yield Checking(TierCheck(opened, options, effort_of(**(work or {}))), opened.root)
             return
         note = None

@@ -63,7 +63,6 @@ def glance(store: Place, view: str | None = None, *, group: str | None = None, *
     from rmqtool.checks import quick
     from rmqtool.formats.config_shapes import is_own_group
     from rmqtool.look.overview import read_overview
-    from rmqtool.look.tier_overview import add_tier
     from rmqtool.store.tiers import Tier
 
     require_known("glance", which, WHERE)
@@ -75,6 +74,8 @@ def glance(store: Place, view: str | None = None, *, group: str | None = None, *
         overview = read_overview(found)
         quick.judge(found, overview)
         if found.config.tiered_store_file_path:
+            from rmqtool.look.tier_overview import add_tier
+
             add_tier(overview, found)
         rows: list[Json] = []
         said: list[Said] = []

@@ -35,13 +35,13 @@ def older_messages(
     store: Store, answer: Answer, narrowed: Wanted, boundary: Boundary, notes: list[str], effort: Effort
 ) -> list[Message]:
     """Return the messages that only the tier of a store has. For a single message, the store is asked first."""
+    if not store.config.tiered_store_file_path or not _asks_tier(store, answer):
+        return []
     from rmqtool.log.sources import tier_label
     from rmqtool.look.place_search import before_the_log
     from rmqtool.look.tier_search import TierLookup
     from rmqtool.store.tiers import Tier, TierAbsent, tier_of
 
-    if not store.config.tiered_store_file_path or not _asks_tier(store, answer):
-        return []
     found = tier_of(store)
     if isinstance(found, TierAbsent):
         notes.append(f"{found.reason}: older messages are not searched")

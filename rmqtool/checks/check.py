@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqtool.checks import databases, features, files, state, tier_judge
+from rmqtool.checks import databases, features, files, state
 from rmqtool.checks.case import Case, Depth, Walk
 from rmqtool.checks.index_files import IndexJudge, check_index_quickly
 from rmqtool.checks.log import LogJudge
@@ -353,6 +353,8 @@ class Check:
 
     def _tier(self) -> Iterator[Finding]:
         """Check the tier that the settings of the store name."""
+        from rmqtool.checks import tier_judge
+
         counts = yield from tier_judge.check_tier(self.case, self._effort)
         if counts is not None:
             words = f"tier: {counts.messages} messages, queue entries, index files, metadata"
