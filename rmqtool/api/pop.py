@@ -137,10 +137,11 @@ class _InFiles:
         """Deliver due messages, then yield the messages that each topic has."""
         self.services.tick()
         self.services.store.dispatch_now()
+        wanted = _filter(self.wanted)
         for topic, numbers in self.queues.items():
             if most <= 0:
                 return
-            popped = self.services.pops.pop(self.group, topic, numbers, most, self.invisible, _filter(self.wanted))
+            popped = self.services.pops.pop(self.group, topic, numbers, most, self.invisible, wanted)
             popped = [one for one in popped if self._is_wanted(topic, one)]
             if popped:
                 most -= len(popped)

@@ -27,6 +27,7 @@ from rmqtool.errors import NotFound, RemoteError, RmqtoolError
 from rmqtool.filters.tags import ALL, TagExpression, parse_tags
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.ids import PopReceipt, decode_pop_receipt, encode_pop_receipt
+from rmqtool.formats.java import parse_long
 from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.property_names import POP_CK
 from rmqtool.formats.response_codes import ResponseCode
@@ -177,8 +178,7 @@ class Pops:
 
 def _left_of(answer: RemotingCommand) -> int:
     """Return how many messages are left, as an answer says; 0 where it does not."""
-    left = answer.ext.get("restNum", "")
-    return int(left) if left.isascii() and left.isdecimal() else 0
+    return max(parse_long(answer.ext.get("restNum", "")) or 0, 0)
 
 
 def _popped_of(answer: RemotingCommand, broker: str) -> list[Popped]:

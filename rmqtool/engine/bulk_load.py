@@ -243,26 +243,21 @@ def _is_in_log(root: str, last: Mapping[str, int] | None) -> bool:
         if len(log) and last[_PLACE] < log.min_offset:
             return True
         found = read_record(log, last[_PLACE], verify=False)
-        end = find_log_end(log, simple_queues(store.listing), dledger=store.is_dledger).physical_offset
+        if found is None or _told(found) != last:
+            return False
         # After the end of the log can be records that a recovery cut off.
-        return found is not None and _told(found) == last and last[_PLACE] < end
+        return last[_PLACE] < find_log_end(log, simple_queues(store.listing), dledger=store.is_dledger).physical_offset
 
 
-# The keys of a record that differ from those of another one at the same place.
 _PLACE = "physicalOffset"
+# A record has the values of these keys for itself: a cut log may have another one at the same place.
+_OF_LAST = (_PLACE, "size", "bodyCRC", "storeTimestamp")
+_VERSION = 1
 
 
 def _told(record: Message) -> dict[str, int]:
-    return {
-        _PLACE: record.physical_offset,
-        "size": record.total_size,
-        "bodyCRC": record.body_crc,
-        "storeTimestamp": record.store_timestamp,
-    }
-
-
-_OF_LAST = (_PLACE, "size", "bodyCRC", "storeTimestamp")
-_VERSION = 1
+    values = (record.physical_offset, record.total_size, record.body_crc, record.store_timestamp)
+    return dict(zip(_OF_LAST, values, strict=True))
 
 
 def _read_batches(files: ReadableFileSystem) -> dict[str, Any]:

@@ -94,8 +94,9 @@ def mark_closed(files: WritableFileSystem, made: tuple[str, ...] = (ABORT,)) -> 
     files.fsync_dir()
 
 
-# The directories of an empty store. A broker creates those that are missing.
+# The settings of a store whose creation is not finished.
 _UNFINISHED = f"{BROKER_CONF}.new"
+# The directories of an empty store. A broker creates those that are missing.
 DIRECTORIES = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX, paths.CONFIG)
 
 

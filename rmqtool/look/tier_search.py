@@ -92,12 +92,8 @@ class TierLookup:
             answer.answered_by.append(by)
 
     def _allows(self, message: Message) -> bool:
-        time = message.store_timestamp
-        if self.wanted.begin is not None and time < self.wanted.begin:
-            return False
-        if self.wanted.end is not None and time >= self.wanted.end:
-            return False
-        return self.wanted.allows_queue(message.topic, message.queue_id)
+        wanted = self.wanted
+        return wanted.allows_time(message.store_timestamp) and wanted.allows_queue(message.topic, message.queue_id)
 
     @cached_property
     def _queues(self) -> list[QueueId]:

@@ -89,7 +89,7 @@ class Split(InputPartition):
             return unpack_queues(self.queues)
         return [] if self.queues_of is None else read_queue_files(self.queues_of)
 
-    def judge(self, rest: Damage | None) -> Iterator[Damage]:
+    def judge(self, rest: Damage | None, queues: list[QueueFiles]) -> Iterator[Damage]:
         """Yield the damage after the last record of a file, if this split ends it; ``rest`` is that damage."""
         if self.witnesses_of is None:
             damage = rest and as_damage(rest, records_follow=self.has_records_after, live=self.live)
@@ -98,7 +98,7 @@ class Split(InputPartition):
         if rest is None and not self.is_end:
             return
         file = self.asked.file
-        queues = self.find_queues() or read_queue_files(self.witnesses_of)
+        queues = queues or read_queue_files(self.witnesses_of)
         plan = Plan([file], [None], [file], live=self.live, witnesses=queues, usual_size=self.usual_size)
         judged = find_missing_end(plan, settled=False) if rest is None else judge_rest(rest, plan, file)
         yield from (found for found in judged if isinstance(found, Damage))
@@ -166,7 +166,7 @@ def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Itera
             yield from maker.of_damage(found, base + found.file_offset)
         else:
             yield maker.of_messages(found)
-    for damage in split.judge(reader.left_over):
+    for damage in split.judge(reader.left_over, queues):
         missing = damage.file != split.asked.file.name
         yield from maker.of_damage(damage, split.asked.file.end_offset if missing else base + damage.file_offset)
     if split.following is not None:

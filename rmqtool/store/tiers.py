@@ -63,16 +63,23 @@ class Tier:
     index: list[Segment] = field(default_factory=list)
     strangers: list[Stranger] = field(default_factory=list)
     open_files: OpenFiles = field(default_factory=OpenFiles)
+    # Logs and entries by queue. To make one takes a look at the sizes of all its segments, which differ.
+    _logs: dict[QueueId, SegmentQueue] = field(default_factory=dict)
+    _entries: dict[QueueId, SegmentQueue] = field(default_factory=dict)
 
     def log_of(self, queue: QueueId) -> SegmentQueue:
         """Return the log of a queue; it is empty if the tier does not have the queue."""
-        found = self.queues.get(queue)
-        return SegmentQueue(found.log if found else (), files=self.open_files)
+        if queue not in self._logs:
+            found = self.queues.get(queue)
+            self._logs[queue] = SegmentQueue(found.log if found else (), files=self.open_files)
+        return self._logs[queue]
 
     def entries_of(self, queue: QueueId) -> SegmentQueue:
         """Return the queue itself; it is empty if the tier does not have it."""
-        found = self.queues.get(queue)
-        return SegmentQueue(found.entries if found else (), files=self.open_files)
+        if queue not in self._entries:
+            found = self.queues.get(queue)
+            self._entries[queue] = SegmentQueue(found.entries if found else (), files=self.open_files)
+        return self._entries[queue]
 
     def last_time(self, queue: QueueId) -> int | None:
         """Return when the last message of a queue that has an entry was stored (ms); None if that is not known."""

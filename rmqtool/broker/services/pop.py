@@ -189,6 +189,7 @@ class Pops:
             if self._chance.randrange(_HUNDRED) < self._config.pop_from_retry_probability:
                 sources.reverse()
         found: list[Taken] = []
+        size = 0
         for name, queues, one in sources:
             for queue_id in queues:
                 try:
@@ -204,9 +205,9 @@ class Pops:
                         continue  # what was taken is answered
                     raise
                 found.append(taken)
-                most -= 0 if taken.got is None else taken.got.count
-                if sum(before.got.size for before in found if before.got is not None) >= _ENOUGH_BYTES:
-                    most = 0
+                if taken.got is not None:
+                    most, size = most - taken.got.count, size + taken.got.size
+                    most = 0 if size >= _ENOUGH_BYTES else most
         return found
 
     def popped(self, pop: Pop, taken: Taken) -> list[Popped]:
