@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -152,10 +151,19 @@ class ScriptedMaster(ScriptedPeer):
             writer.transport.abort()
         await super().stop()
 
-    def hang_up(self) -> None:
-        """Close the connections of all slaves; from any thread."""
-        for writer in list(self._slaves):
-            writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+    def replaced(self, log: bytes, epochs: list[tuple[int, int]]) -> None:
+        """Go on as the next master, all of whose log is confirmed; from any thread.
+
+        It happens between two frames: no slave hears of the new log on a connection to the old one.
+        """
+
+        def change() -> None:
+            self.log[:], self.epochs, self.confirmed = log, epochs, None
+            for writer in list(self._slaves):
+                writer.transport.abort()
+
+        assert self._server is not None
+        self._server.get_loop().call_soon_threadsafe(change)
 
     async def _feed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._slaves.add(writer)

@@ -489,10 +489,8 @@ def test_a_mirror_goes_on_with_a_master_that_lacks_what_was_not_confirmed(contro
     wait_for(lambda: ends_at(tmp_path / "m", controlled, 60_000))
     other = ScriptedMaster()
     other.grow(120, text="other")
-    controlled.log[:] = controlled.log[:60_000] + other.log[60_000:]
-    controlled.epochs, controlled.confirmed = [(1, 0), (3, 60_000)], None
-    controlled.hang_up()
-    wait_for(lambda: ends_at(tmp_path / "m", controlled, len(controlled.log)))
+    controlled.replaced(controlled.log[:60_000] + other.log[60_000:], [(1, 0), (3, 60_000)])
+    wait_for(lambda: len(controlled.log) == len(other.log) and ends_at(tmp_path / "m", controlled, len(other.log)))
     assert (tmp_path / "m" / "epochFileCheckpoint").read_text().splitlines()[2:] == ["1-0", "3-60000"]
     assert log_files(tmp_path / "m") == controlled.files()
     assert "lost" in {one.get("event") for one in following}
