@@ -1,9 +1,10 @@
-"""Try to break rmqtool: ``python -m tests.proof [CAMPAIGN ...] [--minutes N] [--seeds N ...] [--canaries]``.
+"""Try to break rmqtool: ``python -m tests.proof [CAMPAIGN ...] [--minutes N] [--seeds N ...] [--canaries] [--record]``.
 
 Campaigns take turns, each with the first seed that was not tried yet, until the time is over; those that have reached
 their goal wait for the others. The table and the failures come at the end, and the status is 1 if there were any.
 Several runs at once share the campaigns. ``--seeds`` runs some seeds of the campaigns again and leaves the ledger
-alone. ``--canaries`` breaks the engine on purpose instead, and fails where that is not noticed.
+alone. ``--canaries`` breaks the engine on purpose instead, and fails where that is not noticed. ``--record`` tries
+nothing: it adds what the ledger has of this edition, or that of another clone, to the record.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -32,7 +34,8 @@ from tests.proof import (
 )
 from tests.proof.campaign import Campaign
 from tests.proof.canaries import CANARIES, PUBLISHED, STARTED, hunt
-from tests.proof.ledger import ROOT, Ledger
+from tests.proof.ledger import ROOT, Ledger, edition
+from tests.proof.record import Record
 from tests.proof.table import table_of
 from tests.proof.workshop import workshop
 
@@ -51,7 +54,8 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     mirrored.CAMPAIGN,
     starts.CAMPAIGN,
 )
-LEDGER = ROOT / ".proof" / "ledger.json"
+_KEPT = Path(".proof") / "ledger.json"
+LEDGER = ROOT / _KEPT
 # Long enough that starting a campaign's stores does not count, short enough that all have had their turn soon.
 _TURN_SECONDS = 20
 _SHOWN = 20
@@ -66,7 +70,9 @@ def main(words: Sequence[str]) -> int:
         return _hunt_all()
     if asked.seeds:
         return _show_seeds(chosen, asked.seeds)
-    ledger = Ledger(None if asked.forget else LEDGER)
+    if asked.record:
+        return _keep_record(Path(asked.record), chosen)
+    ledger = Ledger() if asked.forget else Ledger(LEDGER, record=Record.read())
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _take_turns(ledger, chosen, time.monotonic() + 60 * asked.minutes)
@@ -88,8 +94,24 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float(os.environ.get("PROOF_MINUTES", "60")))
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--canaries", action="store_true")
+    parser.add_argument(
+        "--record", nargs="?", const=ROOT, metavar="CLONE", help="keep what was tried (here) in the record"
+    )
     parser.add_argument("--forget", action="store_true", help="begin with seed 0, and keep nothing")
     return parser.parse_args(words)
+
+
+def _keep_record(clone: Path, chosen: Sequence[Campaign]) -> int:
+    """Add what was tried in a clone to the record, and show the table with it."""
+    record = Record.read()
+    ledger = Ledger(clone / _KEPT, of=edition(clone), record=record)
+    commit = subprocess.run(
+        ["git", "-C", str(clone), "rev-parse", "--short=8", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    record.add(ledger.rows(commit, time.strftime("%Y-%m-%d", time.gmtime())))
+    record.write()
+    print(table_of(ledger, chosen))
+    return 0
 
 
 def _take_turns(ledger: Ledger, chosen: Sequence[Campaign], deadline: float) -> None:

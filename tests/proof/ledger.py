@@ -1,8 +1,8 @@
 """The ledger: which seeds of each campaign were tried, with which result, so that runs add up.
 
-A file of JSON beside the clone's other caches. Seeds are kept as ranges; a run takes the first that were not tried.
-When the code has changed, what was tried before says little about it: the ledger begins again with another *edition*,
-the digest of the package and of the campaigns, and the old counts stay in the file as history.
+A file of JSON beside the clone's other caches. An *edition* is the digest of the package and of the campaigns: when the
+code has changed, what was tried before says less about it, so each edition is counted by itself. Each begins with the
+first seed that no edition in the record (``record``) has tried, so that all of them together try more than one alone.
 """
 
 from __future__ import annotations
@@ -13,22 +13,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.proof.record import Record, Row, Tried
+
 ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = ("rmqtool", "native", "tests/proof", "tests/support")
-
-
-@dataclass
-class Tried:
-    """What was tried of one campaign."""
-
-    seeds: int = 0
-    states: int = 0
-    seconds: float = 0.0
-    failures: list[str] = field(default_factory=list)
 
 
 def edition(root: Path = ROOT) -> str:
@@ -50,9 +42,10 @@ def _iter_sources(root: Path) -> Iterable[Path]:
 class Ledger:
     """What was tried of this edition; kept in a file, or only in memory."""
 
-    def __init__(self, path: Path | None = None, of: str | None = None) -> None:
+    def __init__(self, path: Path | None = None, of: str | None = None, record: Record | None = None) -> None:
         self._path = path
         self._edition = of or edition()
+        self.record = record or Record()
         self.tried = self._kept()
         # Campaigns whose entries are newer here than in the file.
         self._changed: set[str] = set()
@@ -86,15 +79,27 @@ class Ledger:
 
     def next_seed(self, name: str) -> int:
         """Return the first seed of a campaign that was not tried."""
-        return self.tried.get(name, Tried()).seeds
+        tried = self._of(name)
+        return tried.first + tried.seeds
+
+    def before(self, name: str) -> Tried:
+        """Return what other editions and other clones have tried of a campaign."""
+        return self.record.others(name, self._edition, self._of(name).first)
 
     def states(self, name: str) -> int:
-        """Return how many states of a campaign were tried."""
-        return self.tried.get(name, Tried()).states
+        """Return how many states of a campaign were tried in all."""
+        return self.before(name).states + self._of(name).states
+
+    def rows(self, commit: str, day: str) -> list[Row]:
+        """Return what was tried here, for the record."""
+        return [Row(self._edition, commit, day, name, tried) for name, tried in sorted(self.tried.items())]
+
+    def _of(self, name: str) -> Tried:
+        return self.tried.get(name) or Tried(first=self.record.end(name))
 
     def note(self, name: str, states: int, seconds: float, failures: Iterable[str]) -> None:
         """Add the result of the next seed of a campaign, and keep it."""
-        found = self.tried.setdefault(name, Tried())
+        found = self.tried.setdefault(name, self._of(name))
         found.seeds += 1
         found.states += states
         found.seconds += seconds

@@ -35,6 +35,7 @@ from tests.proof.canaries import CANARIES, PUBLISHED, Canary, hunt
 from tests.proof.crash_lives import Life, Retention, Services
 from tests.proof.crashes import LIVES
 from tests.proof.ledger import ROOT, Ledger
+from tests.proof.record import Record
 from tests.proof.table import table_of
 from tests.support.faulty_disk import FaultyDisk
 
@@ -283,7 +284,32 @@ def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert (kept["this"]["one"]["states"], kept["this"]["one"]["failures"]) == (8, ["seed 1 failed"])
     assert Ledger(tmp_path / "kept" / "ledger.json", of="another").next_seed("one") == 0
     row = table_of(ledger, [campaign]).splitlines()[-1]
-    assert row.split()[:3] == ["one", "8", "100"]
+    assert row.split()[:5] == ["one", "8", "8", "100", "things"]
+
+
+def test_an_edition_begins_where_the_record_ends(tmp_path: Path) -> None:
+    campaign = Campaign("one", "things", 100, lambda seed: Outcome(2, ["it failed"] if seed == 0 else []))
+    from tests.proof.__main__ import try_next
+
+    record = Record()
+    for name in ("old", "new"):
+        ledger = Ledger(tmp_path / name, of=name, record=record)
+        for _ in range(3):
+            try_next(ledger, campaign)
+        ledger.save()
+        record.add(ledger.rows("0123abcd", "2026-11-20"))
+    record.write(tmp_path / "record.json")
+    kept = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert [(row["edition"], row["tried"]["first"], row["tried"]["failures"]) for row in kept] == [
+        ("new", 3, []),
+        ("old", 0, ["it failed"]),
+    ]
+    # In the same clone, what is in the record already is not counted twice; another clone of this edition goes on.
+    again = Ledger(tmp_path / "new", of="new", record=Record.read(tmp_path / "record.json"))
+    assert (again.next_seed("one"), again.states("one")) == (6, 12)
+    elsewhere = Ledger(tmp_path / "elsewhere", of="new", record=Record.read(tmp_path / "record.json"))
+    assert (elsewhere.next_seed("one"), elsewhere.states("one")) == (6, 12)
+    assert table_of(again, [campaign]).splitlines()[-1].split()[:7] == ["one", "6", "12", "100", "things", "0", "6"]
 
 
 def test_two_runs_share_the_campaigns_and_one_file(tmp_path: Path) -> None:
