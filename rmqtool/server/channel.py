@@ -100,14 +100,18 @@ class Connection(StreamProtocol):
     def pause_writing(self) -> None:
         """Read nothing more: the client does not take its answers."""
         self.paused_since = self._server.loop.time()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self.stop_reading()
 
     def resume_writing(self) -> None:
         """Go on reading."""
         self.paused_since = 0.0
+        if self.is_open and not self._server.is_ending:
+            cast("asyncio.Transport", self._transport).resume_reading()
+
+    def stop_reading(self) -> None:
+        """Read nothing more."""
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+            self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Leave all groups."""

@@ -340,6 +340,8 @@ class Lifecycle:
             server.is_answering and server.loop.time() < end
         ):
             await asyncio.sleep(_LOOK)
+            if server.loop.time() >= end:
+                server.stop_reading()
         if server.slaves is not None:
             server.slaves.close()
         server.close_all()

@@ -234,6 +234,11 @@ class Server:
                 self.refused(connection, "it does not read its answers")
                 connection.abort()
 
+    def stop_reading(self) -> None:
+        """Take no further request, so that clients that go on sending do not keep a server that ends."""
+        for connection in self.connections:
+            connection.stop_reading()
+
     def close_all(self) -> None:
         """Close every connection."""
         for connection in [*self.connections, *self._silent]:

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +234,36 @@ def test_more_messages_than_may_wait_for_the_disk_are_refused_at_once(root: Path
                 assert client.ask(30, {"topic": "Busy", "queueId": 0}).code == 0
             assert [who.answer_to(number).code for who, number in waiting] == [0, 0]
         assert client.ask(310, send_fields("Busy"), b"after").code == 0
+
+
+def test_producers_that_go_on_do_not_keep_a_server_from_ending(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of 4.x know no answer that sends them away. What was acknowledged is stored."""
+    force = PosixWritableFile.fdatasync
+    monkeypatch.setattr(PosixWritableFile, "fdatasync", lambda file: (time.sleep(0.02), force(file)))
+    store = rmqtool.Store(root, conf={"flushDiskType": "SYNC_FLUSH"})
+    stored = [0]
+
+    def produce(address: str) -> None:
+        """Send the next message during the sync of the one before."""
+        with WireClient(address, version=401) as client, suppress(OSError):
+            before = client.send(310, send_fields("Busy"), b"on and on")
+            time.sleep(0.01)
+            while True:
+                after = client.send(310, send_fields("Busy"), b"on and on")
+                assert client.answer_to(before).code == 0
+                stored[0] += 1
+                before = after
+
+    with ExitStack() as stack:
+        server = stack.enter_context(rmqtool.serve(store))
+        threads = [threading.Thread(target=produce, args=(server.broker,), daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while stored[0] < 10:
+            time.sleep(0.01)
+        begun = time.monotonic()
+        stack.close()
+        assert time.monotonic() - begun < 4
+    for thread in threads:
+        thread.join(5)
+    assert rmqtool.Store(root).stat()["total"]["messages"] >= stored[0]
