@@ -65,7 +65,7 @@ class ColdReads:
         self._comes_back = False
         # The requests that wait for each fetch.
         self._fetches: dict[tuple[str, int, int], list[_Waiting]] = {}
-        # How often fetches of a place failed in a row, while requests wait for it.
+        # How often fetches of a place failed in a row. It is forgotten when no request waits.
         self._failures: Counter[tuple[str, int, int]] = Counter()
         self._running = self._searching = 0
         self._threads: list[Thread] = []
@@ -200,8 +200,6 @@ class ColdReads:
             for one in waiting[:failed]:
                 self._leave(one)
                 self._fail(one, failure)
-            if not waiting[failed:]:
-                del self._failures[place]
             for one in waiting[failed:]:
                 self._go_on(one)
             return
@@ -235,6 +233,8 @@ class ColdReads:
         self._counts[one.connection] -= 1
         if not self._counts[one.connection]:
             del self._counts[one.connection]
+            if not self._counts:
+                self._failures.clear()
 
     def close(self) -> None:
         """Begin no further read: who waits for a turn is refused. Reads that have begun are answered."""

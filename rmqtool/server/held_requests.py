@@ -20,6 +20,8 @@ from rmqtool.server.channel import Connection
 
 # Gets who asked, and why there is no answer.
 Failed: TypeAlias = Callable[[Connection, RemotingCommand, Exception], None]
+# Gets who asked, and the answer, or what it waits for.
+Answered: TypeAlias = Callable[[Connection, RemotingCommand, "RemotingCommand | bytes | Fetching"], None]
 _ANY = -1
 # After this time (ms) a pull whose filter skipped messages gets the offset to continue at.
 _LOOK_PERIOD = 5_000
@@ -36,8 +38,8 @@ class HeldPull(NamedTuple):
 class HeldPulls:
     """The pulls that wait for one store's queues."""
 
-    def __init__(self, pulling: Pulling, failed: Failed) -> None:
-        self._pulling, self._failed = pulling, failed
+    def __init__(self, pulling: Pulling, reply: Answered, failed: Failed) -> None:
+        self._pulling, self._reply, self._failed = pulling, reply, failed
         self._queues: dict[QueueKey, list[HeldPull]] = {}
         self._grown: set[QueueKey] = set()
 
@@ -94,14 +96,14 @@ class HeldPulls:
     def _answer(self, one: HeldPull, *, is_over: bool) -> bool:
         command = one.waiting.asked.command
         try:
-            found: RemotingCommand | bytes | None = self._pulling.look_again(one.waiting, is_over=is_over)
+            found = self._pulling.look_again(one.waiting, is_over=is_over)
         except Exception as error:
             # The others wait on.
             self._failed(one.connection, command, error)
             return True
         if found is None:
             return False
-        one.connection.answer(command, found)
+        self._reply(one.connection, command, found)
         return True
 
     def __iter__(self) -> Iterator[HeldPull]:
@@ -119,9 +121,7 @@ class _Held(NamedTuple):
 class HeldPops:
     """The waiting pops of one server, by topic, group, and queue, which is -1 for any."""
 
-    def __init__(
-        self, reply: Callable[[Connection, RemotingCommand, RemotingCommand | Fetching], None], failed: Failed
-    ) -> None:
+    def __init__(self, reply: Answered, failed: Failed) -> None:
         self._reply, self._failed = reply, failed
         self._places: dict[GroupQueue, list[_Held]] = {}
         # The places that a topic matters to: those of the topic, and those whose retry topic it is.
@@ -205,11 +205,15 @@ class HeldPops:
 
     def forget(self, connection: Connection) -> None:
         """Drop the pops of a client that is gone."""
-        self._grown |= self._fetching.pop(connection, set()) & self._places.keys()
+        self.look_again(connection)
         for place, held in list(self._places.items()):
             if any(one.connection is connection for one in held):
                 del self._places[place]
                 self._keep(place, [one for one in held if one.connection is not connection])
+
+    def look_again(self, connection: Connection) -> None:
+        """Have the others looked at where a pop of a client got no bytes: it is not answered, or by an error."""
+        self._grown |= self._fetching.pop(connection, set()) & self._places.keys()
 
     def _keep(self, place: GroupQueue, held: list[_Held]) -> None:
         if held:

@@ -125,11 +125,11 @@ class Server:
         # The connections that have sent a request, and the others by the time at which they came, oldest first.
         self.connections: set[Connection] = set()
         self._silent: dict[Connection, float] = {}
-        self.held_pulls = HeldPulls(self.processors.pulling, self._failed)
+        self.held_pulls = HeldPulls(self.processors.pulling, self._reply_later, self._failed)
         self.held_pops = HeldPops(self._reply_later, self._failed)
         self.threads = ThreadPoolExecutor(2, "disk")
         limits_of_reads = limits.cold, limits.cold_each
-        self.cold_reads = ColdReads(loop, limits_of_reads, self._reply_later, self._failed, self.end_turn)
+        self.cold_reads = ColdReads(loop, limits_of_reads, self._reply_later, self._read_failed, self.end_turn)
         # How many requests were answered with 1 because of an error of ours.
         self.bugs = 0
         self.requests = 0
@@ -352,6 +352,7 @@ class Server:
             self._hold(connection, command, reply)
         elif isinstance(reply, Fetching | Searching):
             if not self.cold_reads.take(connection, command, reply):
+                self.held_pops.look_again(connection)
                 connection.answer(command, refuse(command, OVERLOADED, self.broker.version))
         elif isinstance(reply, Forwarded):
             self._forward(connection, command, reply)
@@ -382,7 +383,7 @@ class Server:
         if self.is_ending or self._holds_enough(connection):
             found = self.processors.pulling.look_again(waiting, is_over=True)
             assert found is not None, "a pull whose time is over is answered"
-            connection.answer(command, found)
+            self._reply(connection, command, found)
         else:
             self.held_pulls.hold(connection, waiting, self._store.setup.clock.monotonic())
             if self._is_dispatch_due:
@@ -394,6 +395,10 @@ class Server:
             self.bug(error)
             remark = f"{type(error).__name__}: {error}"
         connection.answer(command, answer(command, ResponseCode.SYSTEM_ERROR, remark))
+
+    def _read_failed(self, connection: Connection, command: RemotingCommand, error: Exception) -> None:
+        self.held_pops.look_again(connection)
+        self._failed(connection, command, error)
 
     def _holds_enough(self, connection: object) -> bool:
         count = len(self.held_pulls) + len(self.held_pops)

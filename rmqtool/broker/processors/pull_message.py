@@ -159,12 +159,18 @@ class Pulling:
             return waiting
         return self._answer(asked, result, header.queue_offset)
 
-    def look_again(self, waiting: Waiting, *, is_over: bool = False) -> RemotingCommand | bytes | None:
+    def look_again(
+        self, waiting: Waiting, *, is_over: bool = False, rounds: int = 0
+    ) -> RemotingCommand | bytes | Fetching | None:
         """Answer a pull that waits if there is something for it now, or if its time ``is_over``; else None.
 
-        The pull skips messages that its filter does not match; the answer says where to continue.
+        The pull skips messages that its filter does not match; the answer says where to continue. Where bytes are not
+        in memory it waits for them, and then again for messages.
         """
-        result = self._look(waiting, waits=True)
+        try:
+            result = self._look(waiting, waits=rounds >= ENOUGH_FETCHES)
+        except NotInMemory as cold:
+            return Fetching(cold, lambda: self.look_again(waiting, is_over=is_over, rounds=rounds + 1) or waiting)
         self._note(waiting.header, result)
         if result.status is _S.NO_MATCHED_MESSAGE and not is_over:
             waiting.offset = result.next_begin_offset

@@ -563,3 +563,51 @@ def test_what_a_cold_request_stores_reaches_consumers(root: Path, disk: Disk) ->
         begun = time.monotonic()
         assert b"half" in consumer.answer_to(waiting).body
         assert time.monotonic() - begun < 0.5
+
+
+def test_a_held_pop_whose_bytes_cannot_be_read_gives_way_to_the_next(
+    root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [ReadFailed("cannot read: Input/output error", file="log")]
+
+    def wait_and_fail() -> None:
+        disk.entered.set()
+        disk.over.wait(20)
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(disk, "wait", wait_and_fail)
+    many = POP | {"pollTime": 15_000, "queueId": 0, "maxMsgNums": 1}
+    count = {"consumerGroup": "G", **QUEUE}
+    with rmqtool.serve(root) as server, WireClient(server.broker) as other, ExitStack() as stack:
+        fill(other)
+        assert b"cold 0" in other.ask(200050, POP).body
+        clients = [stack.enter_context(WireClient(server.broker)) for _ in range(2)]
+        waiting = []
+        for number, one in enumerate(clients, 1):
+            waiting.append(one.send(200050, many | {"bornTime": int(time.time() * 1000)}))
+            while other.ask(200055, count).ext["pollingNum"] != str(number):
+                time.sleep(0.01)
+        with disk.slow():
+            assert other.ask(310, send_fields("Cold"), b"new").code == 0
+            assert disk.entered.wait(10)
+        begun = time.monotonic()
+        assert clients[0].answer_to(waiting[0]).code == ResponseCode.SYSTEM_ERROR
+        assert b"new" in clients[1].answer_to(waiting[1]).body
+        assert time.monotonic() - begun < LONG
+
+
+@pytest.mark.parametrize("subscription", ["*", "TagB"])
+def test_a_held_pull_does_not_keep_the_loop_at_the_disk(root: Path, disk: Disk, subscription: str) -> None:
+    """What was stored just now may have left the memory already."""
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client, WireClient(server.broker) as other:
+        fill(other)
+        waiting = client.send(11, pull_fields("Cold", 1, wait=15_000, subscription=subscription))
+        assert client.ask(30, QUEUE).code == 0
+        with disk.slow():
+            assert other.ask(310, send_fields("Cold", "TAGS\x01TagA\x02"), b"new").code == 0
+            assert other.ask(310, send_fields("Cold", "TAGS\x01TagB\x02"), b"newer").code == 0
+            assert disk.entered.wait(10)
+            assert other.ask(30, QUEUE).ext["offset"] == "3"
+            assert not disk.over.is_set()
+        assert (b"newer" if subscription == "TagB" else b"new") in client.answer_to(waiting).body
