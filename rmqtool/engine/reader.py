@@ -1,16 +1,13 @@
 """Gets messages of plain and compacted topics by queue offset, key and physical offset; bounds; offsets by time.
 
-upstream: the reading half of DefaultMessageStore.
-
 Compacted topics have queues and logs of their own, with the last message of each key. Tags do not filter there, and an
 offset before the first message gets the first message. upstream: CompactionStore, CompactionLog.getMessage,
 SparseConsumeQueue.
 
-Queues in RocksDB are read row by row; ``row_queues`` writes them. upstream: RocksDBConsumeQueue,
-RocksDBConsumeQueueTable.
+Queues in RocksDB are read row by row; ``row_queues`` writes them.
 
 ``StoreView`` reads a store without its lock, as it is when the view is opened. A store with DLedger's log, which the
-engine cannot write, is read this way.
+engine cannot write, is read this way. upstream: the reading half of DefaultMessageStore, RocksDBConsumeQueueTable.
 """
 
 from __future__ import annotations
@@ -345,6 +342,7 @@ class StoreReader:
         self._log_files = OpenFiles()
         self._lock = threading.RLock()
         self._known: dict[QueueKey, _Known] = {}
+        self._times_forgotten = 0
         self._ext: dict[QueueKey, SegmentQueue] = {}
         self._compacted = CompactedQueues(files, config, self._limits)
 
@@ -428,12 +426,12 @@ class StoreReader:
             # upstream: the minimum of an empty batch queue is -1.
             return Bounds(-1 if any(batch[0] == topic for batch in self._queues.batch) else 0, 0)
         high = queue.max_offset
-        with self._lock:
-            return _new(Bounds, (self._known_files(key, high).min_offset, high))
+        return _new(Bounds, (self._known_apart(key, high).min_offset, high))
 
     def forget(self) -> None:
         """Forget which files exist, because some were removed."""
         with self._lock:
+            self._times_forgotten += 1
             self._known.clear()
             self._ext.clear()
             self._open.close()
@@ -450,23 +448,40 @@ class StoreReader:
         known = self._known.get(key)
         log_min = self._log.min_offset
         if known is None or known.log_min != log_min or max_offset > known.room:
-            if known is not None and known.log_min != log_min:
-                self._log_files.close()
-            known = self._known[key] = self._list_files(key, log_min, max_offset)
-        elif known.room == LONG_MAX:
+            return self._know(key, self._list_files(key, log_min, max_offset, self._open))
+        if known.room == LONG_MAX:
             # A batch queue: read its entries again, there may be new ones.
-            files = known.files
-            known = known._replace(files=BatchQueueFiles(files.queue, files.segments))
+            return known._replace(files=BatchQueueFiles(known.files.queue, known.files.segments))
         return known
 
-    def _list_files(self, key: QueueKey, log_min: int, max_offset: int) -> _Known:
+    def _know(self, key: QueueKey, listed: _Known) -> _Known:
+        known = self._known.get(key)
+        if known is not None and known.log_min != listed.log_min:
+            self._log_files.close()
+        self._known[key] = listed
+        return listed
+
+    def _known_apart(self, key: QueueKey, max_offset: int) -> _Known:
+        """Return the same; while the files are listed, which may wait for the disk, gets of other threads go on."""
+        times, log_min, known = self._times_forgotten, self._log.min_offset, self._known.get(key)
+        if known is not None and known.log_min == log_min and max_offset <= known.room:
+            return known
+        with OpenFiles() as opened:
+            listed = self._list_files(key, log_min, max_offset, opened)
+        files = listed.files
+        shared = SegmentQueue(files.segments, files.segments.segment_size, self._open)
+        listed = listed._replace(files=type(files)(files.queue, shared))
+        with self._lock:
+            return self._know(key, listed) if times == self._times_forgotten else listed
+
+    def _list_files(self, key: QueueKey, log_min: int, max_offset: int, opened: OpenFiles) -> _Known:
         """List the files of a queue, and find its first offset with a message that is still in the log."""
         if key not in self._queues.simple:
-            segments = _segments_of(self._files, FileKind.BATCH_CONSUME_QUEUE, key, self._open)
+            segments = _segments_of(self._files, FileKind.BATCH_CONSUME_QUEUE, key, opened)
             batches = BatchQueueFiles(QueueId(*key), segments)
             # List them each time: the place of an entry does not tell its queue offset.
             return _Known(batches, log_min, batches.min_offset(log_min), LONG_MAX)
-        segments = _segments_of(self._files, FileKind.CONSUME_QUEUE, key, self._open)
+        segments = _segments_of(self._files, FileKind.CONSUME_QUEUE, key, opened)
         files = ConsumeQueueFiles(QueueId(*key), segments)
         low = files.min_offset(log_min, self._config.version)
         # upstream: fillers for removed messages count, and a consumer that begins there misses the messages after them.
@@ -494,8 +509,7 @@ class StoreReader:
         stored = self._queues.database.get(key)
         if stored is not None:
             return stored.offset_by_time(timestamp, boundary)
-        with self._lock:
-            files = self._known_files(key, high).files
+        files = self._known_apart(key, high).files
         with OpenFiles() as opened:
             queue = SegmentQueue(files.segments, files.segments.segment_size, opened)
             log = SegmentQueue(self._log.segments, self._log.segment_size, opened)

@@ -7,9 +7,9 @@ found by binary search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 from rmqtool.config import Version
 from rmqtool.formats import consume_queue, layouts
@@ -30,6 +30,21 @@ _UNIT = layouts.CONSUME_QUEUE_UNIT
 _BATCH = layouts.BATCH_CONSUME_QUEUE_UNIT
 
 
+_T = TypeVar("_T")
+
+
+class _Once(Generic[_T]):
+    """``cached_property`` without a lock: before Python 3.12 all queues share it, and these values are read."""
+
+    def __init__(self, find: Callable[[Any], _T]) -> None:
+        self._find, self._name = find, find.__name__
+        self.__doc__ = find.__doc__
+
+    def __get__(self, instance: object, owner: type) -> _T:
+        found = instance.__dict__[self._name] = self._find(instance)
+        return found
+
+
 @dataclass(frozen=True)
 class ConsumeQueueFiles:
     """A simple consume queue in files."""
@@ -37,7 +52,7 @@ class ConsumeQueueFiles:
     queue: QueueId
     segments: SegmentQueue
 
-    @cached_property
+    @_Once
     def end(self) -> int:
         """The offset in the queue's bytes after the last entry that a broker would keep."""
         for segment in self.segments.segments[-RECOVERED_FILES:]:
@@ -56,7 +71,7 @@ class ConsumeQueueFiles:
         """The queue offset of the first entry in the files."""
         return self.segments.min_offset // _UNIT.size
 
-    @cached_property
+    @_Once
     def last_unit(self) -> ConsumeQueueUnit | None:
         """The last entry before the end."""
         return self.read_unit(self.max_offset - 1) if self.end > self.segments.min_offset else None
@@ -224,7 +239,7 @@ class BatchQueueFiles:
                     return
                 yield unit
 
-    @cached_property
+    @_Once
     def last_unit(self) -> BatchConsumeQueueUnit | None:
         """The last valid entry."""
         last = None

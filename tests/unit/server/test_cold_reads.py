@@ -611,3 +611,22 @@ def test_a_held_pull_does_not_keep_the_loop_at_the_disk(root: Path, disk: Disk, 
             assert other.ask(30, QUEUE).ext["offset"] == "3"
             assert not disk.over.is_set()
         assert (b"newer" if subscription == "TagB" else b"new") in client.answer_to(waiting).body
+
+
+def test_a_search_that_lists_a_cold_queue_keeps_nobody_else(
+    root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client:
+        fill(client)
+        fill(client, "Warm")
+    monkeypatch.setattr(disk, "holds", lambda file: disk.is_slow and file.path.startswith("consumequeue/Cold"))
+    with rmqtool.serve(root) as server, WireClient(server.broker) as client, WireClient(server.broker) as other:
+        other.ask(34, {}, heartbeat("member", "G", {"Warm": "*"}))
+        with disk.slow():
+            waiting = client.send(29, {**QUEUE, "timestamp": 1})
+            assert disk.entered.wait(10)
+            begun = time.monotonic()
+            assert b"cold 0" in other.ask(11, pull_fields("Warm")).body
+            assert time.monotonic() - begun < LONG
+            assert not disk.over.is_set()
+        assert client.answer_to(waiting).ext["offset"] == "0"
