@@ -56,7 +56,7 @@ from rmqtool.store.listing import LOG_IS_EMPTY, FoundFile, QueueId, StoreListing
 from rmqtool.store.open import AS_VERSION, BROKER_CONF
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles, simple_queues
 from rmqtool.store.rocksdb import ListedStore
-from rmqtool.store.segments import Segment, SegmentQueue, usual_size
+from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue, usual_size
 
 # Where 5.x keeps the previous content of abort.
 _BAK = ABORT + Copy.BAK
@@ -241,13 +241,15 @@ def read_state(
     refuse_without_log(listing)
     _check_log_directories(directories, config.version)
     segments, empty = _whole_segments(files, listing, config)
-    log = SegmentQueue(segments)
+    opened = OpenFiles()
+    own = SegmentQueue(segments, files=opened)
+    log = SegmentQueue([*listing.dledger_data(), *segments], files=opened)
     simple = simple_queues(listing)
     batch = [BatchQueueFiles(*item) for item in listing.queues(FileKind.BATCH_CONSUME_QUEUE).items()]
     kinds = listing.queue_kinds(config)
     rows = QueueRows(ListedStore(files.shown("").rstrip("/") or ".", files, listing)) if kinds.in_rows else None
     try:
-        state = _read_ends(listing, config, log, simple, batch)
+        state = _read_ends(listing, config, own, log, simple, batch)
         state.empty_segment, state.rows, state.in_files = empty, rows, kinds.in_files
         if rows is not None:
             _read_row_ends(state, rows, log)
@@ -257,21 +259,25 @@ def read_state(
             rows.close()
         raise
     finally:
-        for opened in (*(queue.segments for queue in simple), *(queue.segments for queue in batch)):
-            opened.close()
-        log.close()
+        for one in (*(queue.segments for queue in simple), *(queue.segments for queue in batch)):
+            one.close()
+        opened.close()
 
 
 def _read_ends(
     listing: StoreListing,
     config: StoreConfig,
+    own: SegmentQueue,
     log: SegmentQueue,
     simple: Sequence[ConsumeQueueFiles],
     batch: Sequence[BatchQueueFiles],
 ) -> StoreState:
-    """Return the ends of log, queues and index; raise Refused if they contradict each other."""
+    """Return the ends of log, queues and index; raise Refused if they contradict each other.
+
+    ``own`` are the segments of the commit log, ``log`` has those of a DLedger log before it, too.
+    """
     # First the log: the ends of queues and index are compared with its end.
-    tail, store_host = _find_tail(log, simple)
+    tail, store_host = _find_tail(own, simple)
     exts = listing.queues(FileKind.CONSUME_QUEUE_EXT)
     sizes = QueueSizes.rounded(
         _size_of(listing, FileKind.CONSUME_QUEUE) or config.mapped_file_size_consume_queue,
@@ -288,11 +294,11 @@ def _read_ends(
     ends += [end.last.physical_offset + end.last.size for end in batch_queues.values() if end.last]
     names, geometry = _read_index(listing, config, tail.offset)
     return StoreState(
-        segment_size=log.segment_size or config.mapped_file_size_commit_log,
+        segment_size=own.segment_size or config.mapped_file_size_commit_log,
         segments=log.segments,
         tail=tail,
         # Records after the last one with an entry are in no queue, or were not dispatched yet.
-        dispatched=min(max([log.min_offset, *ends]), tail.offset),
+        dispatched=min(max([own.min_offset, *ends]), tail.offset),
         queue_sizes=sizes,
         queues=queues,
         batch_queues=batch_queues,
@@ -375,10 +381,12 @@ def refuse_linked(listing: StoreListing) -> None:
 def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
     """Return the error for a store that only a DLedger group can write, because its log is a DLedger log.
 
-    None for others.
+    None for others, and where a commit log goes on after the DLedger log.
     """
     shown = listing.filesystem.shown("")
-    if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
+    entries = listing.dledger_data()
+    goes_on = any(segment.base_offset >= entries.end_offset for segment in listing.log_segments)
+    if config.enable_dledger_commit_log or (entries and not goes_on):
         return StoreError("the log is a DLedger log; only its group can append to it", file=shown, hint=_COPY)
     return None
 

@@ -107,8 +107,8 @@ class Areas(Closable):
             topics |= {queue.topic for queue in listing.queues(FileKind.BATCH_CONSUME_QUEUE)}
             rules = self.store.dispatch_rules
             wanted = Wanted(rules, topics, Inflating.HEADS, tag_keys=rules.tag_entries)
-            entries = listing.segments(listing.of_kind(FileKind.DLEDGER_DATA))
-            self._extract = LogExtract(wanted, frozenset(segment.path for segment in entries))
+            entries = frozenset(segment.path for segment in listing.dledger_data())
+            self._extract = LogExtract(wanted, entries)
         return self._extract
 
     def setup(self) -> Setup:

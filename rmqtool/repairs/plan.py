@@ -328,7 +328,7 @@ def mend_overlays(areas: Areas, effort: Effort = _ALONE) -> list[Span]:
     """
     refuse_linked(areas.store.listing)
     planner = _Planner(areas, Request(frozenset(), frozenset(Risk), Damaged.BRIDGE), effort)
-    planner.bridged_codes += ("ST-READ",)
+    planner.bridged_codes += ("ST-READ", "DL-")
     planner.work_out()
     return planner.spans
 
@@ -448,12 +448,16 @@ class _Planner:
 
         Without permission it is worked out and then dropped, because queues and index must fit the log that stays.
         """
-        if not self.request.wants(Part.LOG) or self.areas.store.is_dledger:
+        if not self.request.wants(Part.LOG):
             return False
         allowed = Risk.PRIMARY in self.request.risks
         view = self.areas.view()
         log = view.commit_log
         damage = read_damage(log, self.areas.setup().clock.now(), self.areas.extract)
+        if self.areas.store.is_dledger:
+            # Records after damage are found by the heads of their entries: nothing has to be bridged.
+            self.spans += map(span_of, damage)
+            return False
         if self.request.damaged is Damaged.TRUNCATE:
             spans = [span_of(one) for one in damage[:1]]
             if allowed and spans:

@@ -1,9 +1,10 @@
 """Substitutes: a store to be served while nothing reaches its disk, not even if the broker before left it damaged.
 
 The substitute is the store in overlays. There it is repaired: damage of the log is bridged, queues and index are made
-of the log, queues and settings in RocksDB become files. A server then opens it like any store. Its changes (offsets,
-and the messages that consumers send back) are kept in a state directory outside the store, so the next one goes on
-where this one ended or was killed. A state belongs to the store as it was: if the store changes, it is refused.
+of the log, queues and settings in RocksDB become files. Only a DLedger group can append to its log, so a commit log
+goes on after it. A server then opens it like any store. Its changes (offsets, and the messages that consumers send
+back) are kept in a state directory outside the store, so the next one goes on where this one ended or was killed. A
+state belongs to the store as it was: if the store changes, it is refused.
 
 While there is a substitute, no process can open the store for writing: it has a shared lock on the lock file.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from shlex import quote
@@ -22,17 +23,19 @@ from rmqtool.config import StoreConfig
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.errors import Refused, StoreError, UsageError
+from rmqtool.files.filesystem import join, make_directories
 from rmqtool.files.kept_changes import CHANGES, sync_directory
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import paths
 from rmqtool.formats.config_files import dialect_of, encode_config
-from rmqtool.formats.paths import ABORT, FileKind
+from rmqtool.formats.paths import ABORT, FileKind, segment_name
 from rmqtool.repairs.areas import Areas
 from rmqtool.repairs.carried import read_texts
 from rmqtool.repairs.plan import Span, mend_overlays
 from rmqtool.store.config_files import config_text
 from rmqtool.store.open import Store
+from rmqtool.store.segments import next_base
 
 # The usual place of the state: beside the store, with its name and this.
 BESIDE = "-rmqtool-state"
@@ -116,6 +119,7 @@ def substitute(
         areas = stack.enter_context(Areas(store, kept_in=files))
         if about is None:
             had_databases = _use_files(areas)
+            _use_own_log(areas)
             damage = [Damaged.of(span) for span in mend_overlays(areas)]
             areas.main.overlay.sync()
             found = {"version": _VERSION, "store": os.path.realpath(store.root), "state": state}
@@ -125,7 +129,10 @@ def substitute(
             damage = about["damage"]
             if about["databases"]:
                 _use_file_settings(areas)
+            _use_own_log(areas)
             recovered = bool(recover(areas.setup(), past_unread=True).changes)
+        if store.is_dledger:
+            _go_on_after_dledger(areas)
         yield Substitute(_with(areas.setup(), use), damage, recovered, areas.left_out)
 
 
@@ -219,6 +226,28 @@ def _use_files(areas: Areas) -> bool:
 
 def _use_file_settings(areas: Areas) -> None:
     """Take the store as it is in the overlays, with queues in files."""
-    config = areas.store.config.with_assignments(_IN_FILES, takes_unused=True)
     view = areas.view()
-    areas.store = Store(view.root, view.filesystem, config, view.listing, view.version, view.version_reason)
+    areas.store = _with_settings(view, _IN_FILES)
+
+
+def _use_own_log(areas: Areas) -> None:
+    """Take a store with a DLedger log for one whose log goes on in a commit log with files of the same size."""
+    store = areas.store
+    if store.is_dledger:
+        size = store.dledger_data.segment_size
+        areas.store = _with_settings(store, ("enableDLegerCommitLog=false", f"mappedFileSizeCommitLog={size}"))
+
+
+def _go_on_after_dledger(areas: Areas) -> None:
+    """Create the first segment after the DLedger log, unless there are messages in it already."""
+    view, directory = areas.view(), areas.log_directories[0]
+    if not view.listing.log_segments:
+        data = view.dledger_data
+        base = next_base(data.segments[-1], data.segment_size)
+        make_directories(directory.filesystem, directory.path)
+        directory.filesystem.create(join(directory.path, segment_name(base)), data.segment_size).close()
+
+
+def _with_settings(store: Store, assignments: Sequence[str]) -> Store:
+    config = store.config.with_assignments(assignments, takes_unused=True)
+    return Store(store.root, store.filesystem, config, store.listing, store.version, store.version_reason)

@@ -97,6 +97,10 @@ class StoreListing:
         )
         return SegmentQueue(found, files=self.open_files)
 
+    def dledger_data(self) -> SegmentQueue:
+        """Return DLedger's data files as one log."""
+        return self.segments(self.of_kind(FileKind.DLEDGER_DATA))
+
     def queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
         """Return the queues of a kind. The listing must be complete, because the result is kept."""
         if kind not in self._queues:

@@ -173,7 +173,7 @@ class Store:
     @cached_property
     def dledger_data(self) -> SegmentQueue:
         """DLedger's data files as one log."""
-        return self.listing.segments(self.listing.of_kind(FileKind.DLEDGER_DATA))
+        return self.listing.dledger_data()
 
     @property
     def has_file_queues(self) -> bool:

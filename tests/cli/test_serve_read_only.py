@@ -58,8 +58,9 @@ def pull_all(client: WireClient, places: set[Place]) -> set[Place]:
     return found
 
 
-# One store of each kind: killed with a torn end, 5.x, settings and queues in RocksDB, log in several directories.
-@pytest.mark.parametrize("name", ["49-killed-torn", "54-rocksone", "49-multidir"])
+# One store of each kind: killed with a torn end, 5.x, settings and queues in RocksDB, log in several directories, in
+# entries of a DLedger group.
+@pytest.mark.parametrize("name", ["49-killed-torn", "54-rocksone", "49-multidir", "49-dledger"])
 def test_consumers_get_what_cat_shows_and_the_disk_is_not_touched(
     store: Callable[[str], Path], tmp_path: Path, name: str
 ) -> None:
@@ -112,12 +113,19 @@ def send_back(client: WireClient, record: Message, group: str) -> None:
     assert answer.code == 0, answer.remark
 
 
-@pytest.mark.parametrize("ends", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
+@pytest.mark.parametrize(
+    ("name", "ends"),
+    [
+        pytest.param("49-killed-torn", "stop", marks=pytest.mark.slow),
+        ("49-killed-torn", "kill"),
+        ("49-dledger", "kill"),
+    ],
+)
 def test_a_second_run_goes_on_where_the_groups_were(
-    writable_store: Callable[[str], Path], tmp_path: Path, ends: str
+    writable_store: Callable[[str], Path], tmp_path: Path, name: str, ends: str
 ) -> None:
-    root = writable_store("49-killed-torn")
-    topic = max(shown(root), key=lambda one: one[2])[0]
+    root = writable_store(name)
+    topic = max(place for place in shown(root) if place[1] == 0)[0]
     state = root.with_name(root.name + "-rmqtool-state")
     with left_alone(root):
         run = ServeProcess(root, tmp_path, "--read-only")
@@ -180,6 +188,28 @@ def test_damage_is_stepped_over_and_said_once(writable_store: Callable[[str], Pa
                 if is_second
                 else []
             )
+
+
+def test_damage_in_entries_of_a_dledger_group_is_stepped_over(
+    writable_store: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root = writable_store("49-dledger")
+    data = min((root / "dledger-n0" / "data").iterdir())
+    first, second = sorted(one["commitLogOffset"] for one in rmqtool.scan(str(root)))[5:7]
+    with data.open("r+b") as file:
+        file.seek(first - 48)
+        file.write(b"\1\2\3\4")
+    wanted = shown(root)
+    for _ in range(2):
+        with left_alone(root):
+            run = ServeProcess(root, tmp_path, "--read-only", "--state", str(tmp_path / "state"))
+            with WireClient(run.broker) as client:
+                assert wanted <= pull_all(client, wanted)
+            assert run.stop() == 0
+        told = run.events("damage")
+        assert [(one["code"], one["file"], one["offset"], one["length"]) for one in told] == [
+            ("DL-MAGIC", f"dledger-n0/data/{data.name}", first - 48, second - first)
+        ]
 
 
 def test_a_bad_sector_costs_the_records_that_touch_it(

@@ -18,8 +18,6 @@ from tests.support.stores import STORES, left_alone
 
 pytestmark = [pytest.mark.conformance, pytest.mark.slow, pytest.mark.timeout(1800)]
 DAMAGED = 150
-# Its records are inside the entries of a DLedger group; the server would append retries to it.
-REFUSED = "49-dledger"
 # A broker gives consumers of a compacted topic the last message of each key; the others are in the log only.
 COMPACTED = ("53-compaction", "CompactT")
 # A Java client drops the rest of an answer after a body that it cannot inflate.
@@ -82,17 +80,7 @@ def served(root: Path, state: Path) -> Iterator[str]:
         yield running.names
 
 
-def test_a_store_of_a_dledger_group_is_refused(store: Callable[[str], Path], tmp_path: Path) -> None:
-    root = store(REFUSED)
-    with (
-        left_alone(root),
-        pytest.raises(rmqtool.RmqtoolError, match="only its group can append"),
-        rmqtool.serve(root, read_only=True, state=str(tmp_path / "state")),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("name", [name for name in STORES if name != REFUSED])
+@pytest.mark.parametrize("name", STORES)
 def test_a_java_client_drains_a_store(
     name: str, drainer: Drainer, store: Callable[[str], Path], tmp_path: Path
 ) -> None:

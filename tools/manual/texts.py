@@ -331,8 +331,8 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "consumers get what follows it. Every queue may be read, also that of a topic that is not in topics.json. "
             "Committed offsets and messages that consumers send back are kept in the directory of --state, which only "
             "the user can read; after a stop or a kill the next run goes on there. If the store has changed since, "
-            "that state is refused. Producers and changes of topics get NO_PERMISSION (16). A DLedger log cannot be "
-            "served; copy its messages first.",
+            "that state is refused. Producers and changes of topics get NO_PERMISSION (16). A DLedger log is served "
+            "in this way only, with messages at its end that the group may not have committed.",
             "With --slaves, brokers with brokerRole=SLAVE and `rmqtool mirror` copy the log from that address. A slave "
             "registers with this name server, which tells it the address. With brokerRole=SYNC_MASTER in broker.conf, "
             "producers wait for slaves: 4.9 for one, 5.x for inSyncReplicas minus one. The port has no access control.",

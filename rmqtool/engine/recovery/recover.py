@@ -200,7 +200,7 @@ class _Recovery:
         """Repair names and sizes of files, compare and repair queues and index, then remove the mark."""
         listing = self._list()
         refuse_linked(listing)
-        entries = listing.segments(listing.of_kind(FileKind.DLEDGER_DATA)).segments
+        entries = listing.dledger_data().segments
         if not entries:
             refuse_without_log(listing)
         listing, segment_size = self._restore_files(listing)
