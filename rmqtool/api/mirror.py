@@ -94,18 +94,18 @@ def mirrored(master: str, to: str | os.PathLike[str], **how: Unpack[How]) -> Don
     stop, told = how.get("stop") or threading.Event(), how.get("told") or _ignore
     at_work = Mirror(cluster.face, root, manner, told, stop)
     try:
-        line = at_work.run(lambda: _find(cluster, None if is_cluster(master) else master))
+        line = at_work.run(lambda broker: _find(cluster, broker, None if is_cluster(master) else master))
     finally:
         at_work.close()
         cluster.close()
     return Done(cast("Mirrored", line), at_work.has_gap)
 
 
-async def _find(cluster: Cluster, address: str | None) -> Master:
+async def _find(cluster: Cluster, broker: str | None, address: str | None) -> Master:
     from rmqtool.replica.masters import Master, find_master
 
     connections = await cluster.connected()
-    return Master(connections, address or await find_master(connections))
+    return Master(connections, address or await find_master(connections, broker))
 
 
 def _manner(how: How) -> Manner:

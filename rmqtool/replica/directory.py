@@ -79,6 +79,10 @@ class MirrorDirectory(Closable):
             stack.pop_all()
         return found
 
+    def require(self, settings: MasterSettings) -> None:
+        """Raise Refused if it is not the mirror of this master."""
+        _require_mirror(self.root, self.files, settings)
+
     def config(self) -> StoreConfig:
         """Return the settings of the store."""
         with self.files.open_read(BROKER_CONF) as file:

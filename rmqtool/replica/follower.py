@@ -19,7 +19,7 @@ from rmqtool.replica.chunks import consistent_point
 from rmqtool.replica.directory import Configuration, Epochs, MirrorDirectory
 from rmqtool.replica.masters import Bounds, Master, MasterSettings, Tables
 from rmqtool.replica.mirror_log import MirrorLog, cut_back
-from rmqtool.replica.slave import Following, Handshake, Manner, Syncer
+from rmqtool.replica.slave import ConnectionLost, Following, Handshake, Manner, Syncer
 
 Result = TypeVar("Result")
 Event = Mapping[str, Any]
@@ -48,9 +48,10 @@ class Loop(Protocol):
 class Watch:
     """Asks the master beside the stream: the bounds of its log each second, its tables from time to time."""
 
-    def __init__(self, master: Master, settings: MasterSettings, every: float) -> None:
+    def __init__(self, master: Master, settings: MasterSettings, bounds: Bounds, every: float) -> None:
         self._master, self._settings, self._every = master, settings, every
-        self.bounds: Bounds | None = None
+        # None while the master does not answer.
+        self.bounds: Bounds | None = bounds
         self.tables: Tables | None = None
         # The reason why tables could not be read.
         self.problem: str | None = None
@@ -63,13 +64,15 @@ class Watch:
 
         next_tables = 0.0
         while not self._is_ended:
+            bounds = None
             try:
-                self.bounds = await self._master.bounds()
+                bounds = await self._master.bounds()
                 if self.wants_tables and time.monotonic() >= next_tables:
                     next_tables = time.monotonic() + self._every
                     self.tables = await self._master.tables(self._settings.version)
             except RemoteError as error:
                 self.problem = error.message
+            self.bounds = bounds
             await asyncio.sleep(min(_LINE, self._every))
 
     def end(self) -> None:
@@ -92,12 +95,16 @@ class Mirror:
         self._told, self._stop = told, stop
         self._directory: MirrorDirectory | None = None
         self._address = ""
+        # The name of the broker, once it is known, and where a new mirror begins.
+        self._broker: str | None = None
+        self._first: int | None = None
         # The end of the master's log when the mirror began: ``once`` waits for it.
         self._goal: int | None = None
         self._line_at = self._sync_since = 0.0
         self._line_offset = 0
         self._kept_at = 0.0
-        self._problem: str | None = None
+        # The problems that were told since the last connection was made.
+        self._problems: set[str] = set()
         self._bounds: Bounds | None = None
         self._has_tables = False
         self._store: MessageStore | None = None
@@ -105,13 +112,16 @@ class Mirror:
         self._gap: dict[str, int] = {}
         self.has_gap = False
 
-    def run(self, find: Callable[[], Coroutine[Any, Any, Master]]) -> dict[str, Any]:
-        """Mirror the master that ``find`` gives; return the last line. Raises MasterChanged, and RemoteError."""
+    def run(self, find: Callable[[str | None], Coroutine[Any, Any, Master]]) -> dict[str, Any]:
+        """Mirror the master that ``find`` gives; return the last line. Raises MasterChanged, and RemoteError.
+
+        ``find`` gets the name of the broker once it is known: other brokers may join its cluster.
+        """
         failures = 0
         while True:
             before = self._durable
             try:
-                self._connect_and_follow(self._loop.run(find()))
+                self._connect_and_follow(self._loop.run(find(self._broker)))
                 return self._line()
             except RemoteError as error:
                 if self._directory is not None:
@@ -120,6 +130,10 @@ class Mirror:
                 if self._directory is None or (self._manner.once and failures >= _TRIES):
                     raise
                 self._tell_problem("lost", error.message)
+                # The master may have more by now.
+                self._bounds = None
+                if time.monotonic() - self._line_at >= _LINE:
+                    self._told(self._line())
             if self._stop.wait(_PAUSE):
                 return self._line()
 
@@ -149,7 +163,7 @@ class Mirror:
         bounds = self._loop.run(master.bounds())
         self._address = master.address
         self._open(master, settings, bounds)
-        watch = Watch(master, settings, self._manner.config_every)
+        watch = Watch(master, settings, bounds, self._manner.config_every)
         watching = self._loop.begin(watch.run())
         try:
             if self._manner.live and self._store is None:
@@ -167,7 +181,8 @@ class Mirror:
         self._bounds = bounds
         if self._goal is None:
             self._goal = bounds.max_offset
-        first = _first_offset(self._manner.begin, bounds, settings.segment_size)
+        if self._first is None:
+            self._first = _first_offset(self._manner.begin, bounds, settings.segment_size)
         if self._directory is None:
             with ExitStack() as stack:
                 directory = MirrorDirectory.open(self._root, settings, master.address)
@@ -176,16 +191,19 @@ class Mirror:
                 self._configuration = Configuration(directory.files, settings.version)
                 self._epochs = Epochs(directory.files)
                 stack.pop_all()
-            self._directory = directory
+            self._directory, self._broker = directory, settings.broker_name
             if self._manner.begin is not None and not self._log.is_empty:
                 raise UsageError(
                     f"--from is for a new mirror; {self._root} goes on where it ends", hint="leave out --from"
                 )
+        self._directory.require(settings)
         if self._manner.live and self._store is None and self._log.is_empty:
             self._configuration.take(self._loop.run(master.tables(settings.version)))
             self._store = _open_store(self._directory)
         if self._log.is_empty:
-            self._log.begin_at(max(first, 1))
+            self._log.begin_at(max(self._first, 1))
+            if self._first < bounds.min_offset:
+                self._skip(self._first, bounds.min_offset)
             self._line_offset = self._log.durable_offset
             return
         self._go_on(bounds)
@@ -243,8 +261,7 @@ class Mirror:
 
         Byte 0 is not sent, so a mirror of an empty master has one byte more.
         """
-        self._bounds = watch.bounds or self._bounds
-        if self._bounds is not None and self._bounds.max_offset:
+        if watch.bounds is not None and watch.bounds.max_offset:
             return True
         self._look_around(watch)
         return False
@@ -254,14 +271,23 @@ class Mirror:
         if handshake is not None:
             self._require_same_log(handshake)
         following.begin()
-        self._problem = None
+        self._problems.clear()
         self._told({"event": "connected", "master": self._address})
         while not (is_done() or self._stop.is_set()):
             following.step()
             self._look_around(watch)
+            self._require_next_bytes(following)
         self._log.sync()
         following.acknowledge()
         self._remove_old()
+
+    def _require_next_bytes(self, following: Following) -> None:
+        """Raise ConnectionLost if the master has deleted the next bytes: it sends heartbeats then, and nothing else."""
+        wanted, bounds = self._log.next_offset, self._bounds
+        if bounds is not None and wanted < bounds.min_offset and following.heartbeats > 1:
+            raise ConnectionLost(
+                f"the master has deleted its log before {bounds.min_offset}; {wanted} is the next byte"
+            )
 
     def _is_done(self) -> bool:
         """Whether everything is compared and durable that the master had at the start, and its tables are written."""
@@ -272,9 +298,9 @@ class Mirror:
 
     def _look_around(self, watch: Watch) -> None:
         now = time.monotonic()
-        self._bounds = watch.bounds or self._bounds
-        tables = watch.take_tables()
-        if tables is not None:
+        self._bounds = watch.bounds
+        # Before that the master may be found to be another one.
+        if self._log.is_compared and (tables := watch.take_tables()) is not None:
             self._configuration.take(tables)
         if self._configuration.write_due(self._log.durable_offset):
             self._has_tables = True
@@ -312,9 +338,9 @@ class Mirror:
         return 0 if self._directory is None or self._log.is_empty else self._log.durable_offset
 
     def _tell_problem(self, event: str, reason: str) -> None:
-        """Tell a problem, once as long as it is the same."""
-        if reason != self._problem:
-            self._problem = reason
+        """Tell a problem, once for each connection."""
+        if reason not in self._problems:
+            self._problems.add(reason)
             self._told({"event": event, "reason": reason})
 
     def _remove_old(self) -> None:

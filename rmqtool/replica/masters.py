@@ -202,9 +202,15 @@ def _version(text: str) -> Version:
     return Version.V5_4 if minor.isdecimal() and int(minor) >= 4 else Version.V5_3
 
 
-async def find_master(cluster: Cluster) -> str:
-    """Return the address of the one master of a cluster, or of the broker that was named."""
+async def find_master(cluster: Cluster, name: str | None = None) -> str:
+    """Return the address of the broker of that name, else of the one master of a cluster or of the broker it names."""
     masters = await cluster.masters()
+    if name is not None:
+        if name not in masters:
+            raise RemoteError(
+                f"the cluster has no broker {name} now", hint=f"its brokers: {', '.join(sorted(masters))}"
+            )
+        return masters[name]
     if len(masters) > 1:
         names = ", ".join(sorted(masters))
         first = min(masters)

@@ -272,6 +272,8 @@ class Following:
         # The confirm offset, None without a controller; the bytes that came after it; and where the next ones belong.
         self._confirmed: int | None = None
         self._held: deque[tuple[Chunk, int, bytes]] = deque()
+        # Heartbeats since the last bytes.
+        self.heartbeats = 0
         self._held_size = self._arrived = 0
 
     def connect(self) -> Handshake | None:
@@ -317,7 +319,9 @@ class Following:
                 self._confirmed = max(self._confirmed or 0, chunk.confirm_offset)
                 self._take_confirmed()
             if not len(data):
+                self.heartbeats += 1
                 continue
+            self.heartbeats = 0
             if physical_offset != self._arrived:
                 raise ConnectionLost(
                     f"{stream.peer} sent bytes from {physical_offset} on; those from {self._arrived} on are missing"

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.support.builders import blank, page, properties, record
@@ -61,6 +61,12 @@ class ScriptedMaster(ScriptedPeer):
         self.greetings: list[bytes] = []
         # The connection is cut after so many bytes of the log, once for each number.
         self.cuts: list[int] = []
+        # No byte of the log is sent before this is true.
+        self.waits_for: Callable[[], bool] = lambda: True
+        # Names of further brokers of the cluster, at this address too.
+        self.others: list[str] = []
+        # Whether the name server has this one.
+        self.is_registered = True
         self.delay_offsets = b'{"offsetTable":{}}'
         self.offsets: Mapping[str, dict[str, int]] = {"T@G": {"0": 3}}
         self.ha_port = 0
@@ -83,9 +89,12 @@ class ScriptedMaster(ScriptedPeer):
         }
 
     def _cluster(self) -> bytes:
-        broker = {"brokerAddrs": {"0": self.address}, "brokerName": self.name, "cluster": "DefaultCluster"}
-        table = {"brokerAddrTable": {self.name: broker}, "clusterAddrTable": {"DefaultCluster": [self.name]}}
-        return json.dumps(table).encode()
+        names = [self.name] * self.is_registered + self.others
+        brokers = {
+            name: {"brokerAddrs": {"0": self.address}, "brokerName": name, "cluster": "DefaultCluster"}
+            for name in names
+        }
+        return json.dumps({"brokerAddrTable": brokers, "clusterAddrTable": {"DefaultCluster": names}}).encode()
 
     def _settings(self) -> str:
         return (
@@ -154,16 +163,27 @@ class ScriptedMaster(ScriptedPeer):
     def replaced(self, log: bytes, epochs: list[tuple[int, int]]) -> None:
         """Go on as the next master, all of whose log is confirmed; from any thread.
 
-        It happens between two frames: no slave hears of the new log on a connection to the old one.
+        No slave hears of the new log on a connection to the old one.
         """
 
         def change() -> None:
             self.log[:], self.epochs, self.confirmed = log, epochs, None
-            for writer in list(self._slaves):
-                writer.transport.abort()
+            self._end_connections()
 
+        self.changed(change)
+
+    def hang_up(self) -> None:
+        """End the connections of all slaves; from any thread."""
+        self.changed(self._end_connections)
+
+    def changed(self, change: Callable[[], object]) -> None:
+        """Change something between two frames; from any thread."""
         assert self._server is not None
         self._server.get_loop().call_soon_threadsafe(change)
+
+    def _end_connections(self) -> None:
+        for writer in list(self._slaves):
+            writer.transport.abort()
 
     async def _feed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._slaves.add(writer)
@@ -205,7 +225,7 @@ class ScriptedMaster(ScriptedPeer):
 
     async def _send_from(self, at: int, writer: asyncio.StreamWriter, left: int | None) -> None:
         while not writer.is_closing():
-            if not self.min_offset <= at < len(self.log):
+            if not (self.min_offset <= at < len(self.log) and self.waits_for()):
                 writer.write(self._head(at, 0))
                 await asyncio.sleep(PAUSE)
                 continue

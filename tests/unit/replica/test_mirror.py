@@ -19,6 +19,7 @@ from rmqtool.replica.slave import Stream
 from tests.support.builders import properties, record
 from tests.support.scripted_cluster import in_thread
 from tests.support.scripted_master import FIRST_TIME, SEGMENT, ScriptedMaster, log_files
+from tests.support.scripted_peer import reply
 
 
 @pytest.fixture(autouse=True)
@@ -558,3 +559,117 @@ def test_a_live_mirror_goes_over_a_gap_and_deletes_old_segments(master, tmp_path
     assert queue_entries(tmp_path / "m") > 280
     once(master, tmp_path / "m", live=True, keep="30d")
     assert sorted(log_files(tmp_path / "m")) == [max(master.files())]
+
+
+@pytest.fixture
+def running(master, tmp_path):
+    """Give a function that starts a mirror in a thread; it gives the events, and what ended the mirror. All end."""
+    stop, threads = threading.Event(), []
+
+    def start(address=master.address, **how):
+        told: list[object] = []
+
+        def run():
+            try:
+                mirrored(address, tmp_path / "m", stop=stop, told=told.append, config_every="20ms", **how)
+            except rmqtool.RmqtoolError as error:
+                told.append(error)
+
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        return told
+
+    yield start
+    stop.set()
+    for thread in threads:
+        thread.join(10)
+
+
+def test_a_gap_that_opens_before_a_connected_mirror_is_told_and_skipped(master, running, tmp_path):
+    """A master deletes segments that a slow slave still wants: it sends heartbeats from then on, and nothing else."""
+    master.grow(150)
+    told = running()
+    wait_for(lambda: master.reports and master.reports[-1] == len(master.log))
+    end = len(master.log)
+    master.changed(lambda: (master.grow(300), setattr(master, "min_offset", 4 * SEGMENT)))
+    wait_for(lambda: any("gap" in one for one in told))
+    wait_for(lambda: master.reports[-1] == len(master.log))
+    assert [one["gap"] for one in told if "gap" in one] == [{"from": end, "to": 4 * SEGMENT}]
+    assert master.files().items() <= log_files(tmp_path / "m").items()
+
+
+def test_where_a_mirror_began_is_not_asked_again_after_a_connection(master, running, tmp_path):
+    """The master has deleted the offset of ``--from`` meanwhile."""
+    master.grow(300)
+    told = running(begin=SEGMENT)
+    wait_for(lambda: master.reports and master.reports[-1] == len(master.log))
+    master.min_offset = 3 * SEGMENT
+    master.hang_up()
+    wait_for(lambda: len(master.starts) == 2)
+    master.grow(10)
+    wait_for(lambda: master.reports[-1] == len(master.log))
+    assert {one["event"] for one in told if "event" in one} == {"connected", "lost"}
+
+
+def test_a_broker_that_joins_the_cluster_later_does_not_end_a_mirror(master, running, tmp_path):
+    master.grow(20)
+    told = running(f"rocketmq://{master.address}")
+    wait_for(lambda: master.reports and master.reports[-1] == len(master.log))
+    master.others, master.is_registered = ["broker-0"], False
+    master.hang_up()
+    wait_for(lambda: any("has no broker broker-a" in one.get("reason", "") for one in told))
+    master.is_registered = True
+    wait_for(lambda: len(master.starts) == 2)
+    master.grow(10)
+    wait_for(lambda: master.reports[-1] == len(master.log))
+    assert {one["event"] for one in told if "event" in one} == {"connected", "lost"}
+
+
+def test_another_broker_at_the_address_is_refused_at_the_next_connection(master, running, tmp_path):
+    told = running()
+    wait_for(lambda: any("durable" in one for one in told))
+    master.grow(20)
+    wait_for(lambda: len(master.starts) == 1)
+    master.name = "broker-b"
+    master.hang_up()
+    wait_for(lambda: isinstance(told[-1], Refused))
+    assert "is the mirror of DefaultCluster/broker-a" in told[-1].message
+
+
+def test_tables_of_a_master_that_was_replaced_are_not_taken(master, tmp_path):
+    """They come while the first bytes are still awaited: before it is seen that the log is another one."""
+    master.grow(150)
+    once(master, tmp_path / "m")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "m/config").iterdir()}
+    other = ScriptedMaster()
+    other.grow(250, text="other")
+    master.log[:] = other.log
+    master.plays[201] = lambda one: reply(one, body=b'{"subscriptionGroupTable":{}}')
+    master.requests.clear()
+    master.waits_for = lambda: len(master.asked(28)) > 4
+    with pytest.raises(MasterChanged):
+        once(master, tmp_path / "m", config_every="20ms")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "m/config").iterdir()} == before
+
+
+def test_the_end_of_a_master_that_does_not_answer_is_unknown(master, running, monkeypatch):
+    """Its log may grow without the mirror: nobody is told that the mirror has everything."""
+    monkeypatch.setattr("rmqtool.replica.follower._LINE", 0.01)
+    master.grow(20)
+    told = running()
+    wait_for(lambda: any(one.get("masterMax") == len(master.log) for one in told))
+    master.plays[28] = lambda one: reply(one, 1, remark="no")
+    wait_for(lambda: told[-1].get("masterMax", 0) is None)
+
+
+def test_lines_go_on_while_the_master_is_gone(master, running, monkeypatch):
+    monkeypatch.setattr("rmqtool.replica.follower._LINE", 0.01)
+    master.grow(20)
+    told = running()
+    wait_for(lambda: any(one.get("masterMax") == len(master.log) for one in told))
+    master.plays[26] = lambda one: reply(one, 1, remark="no")
+    master.hang_up()
+    wait_for(lambda: any(one.get("event") == "lost" for one in told))
+    count = len(told)
+    wait_for(lambda: len(told) > count + 3)
+    assert told[-1]["masterMax"] is None
