@@ -11,10 +11,10 @@ import time
 import pytest
 
 from tests.support.browsed import make_shop, shorten_queue, spoil_body
+from tests.support.waiting import PATIENCE
 
 TMUX = shutil.which("tmux")
 pytestmark = pytest.mark.skipif(TMUX is None, reason="tmux is not installed: it is the terminal of these tests")
-WAIT = 60
 
 
 class Terminal:
@@ -34,7 +34,7 @@ class Terminal:
         return self.run("capture-pane", "-p")
 
     def sees(self, *texts):
-        until = time.monotonic() + WAIT
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             screen = self.screen()
             if all(text in screen for text in texts):

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from rmqtool.errors import Exit
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.support.schemas import validate
 from tests.support.stores import left_alone
+from tests.support.waiting import wait_for
 
 Capture = pytest.CaptureFixture[bytes]
 
@@ -208,10 +208,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(lab: str, tmp_path: Pa
     assert "took too long and was killed" in said
     state = Path(f"/proc/{child.read_text().strip()}/stat")
     # A signal is sent to all of them at once, and each dies when it runs next.
-    give_up = time.monotonic() + 60
-    while not is_dead(state) and time.monotonic() < give_up:
-        time.sleep(0.01)
-    assert is_dead(state)
+    wait_for(lambda: is_dead(state))
 
 
 def is_dead(state: Path) -> bool:
@@ -264,9 +261,7 @@ def start(*words: str) -> subprocess.Popen[bytes]:
 
 def when_there_are(lines: int, file: Path) -> None:
     """Return when a file has so many lines, which others write."""
-    end = time.monotonic() + 60
-    while not file.exists() or file.read_bytes().count(b"\n") < lines:
-        assert time.monotonic() < end, "the program was not run so often"
+    wait_for(lambda: file.exists() and file.read_bytes().count(b"\n") >= lines, "the program was not run so often")
 
 
 @pytest.mark.parametrize("way", [["--members", "3", "-j", "4"], ["--orderly", "-j", "2"]])
@@ -287,7 +282,8 @@ def test_killed_half_way_nothing_is_lost(way: list[str], lab: str, tmp_path: Pat
 def test_ctrl_c_finishes_what_runs_and_stores_the_progress(lab: str, tmp_path: Path, capsysbinary: Capture) -> None:
     done = tmp_path / "done"
     words = (lab, "-t", "T", "-g", "g", "--commit", "-j", "2", "--exec", f'echo "$(cat)" >> {done}')
-    process = start(*words)
+    # The signal comes long before the last message.
+    process = start(*words[:-1], f"{words[-1]}; test $(wc -l < {done}) -lt 20 || sleep 0.5")
     when_there_are(20, done)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()

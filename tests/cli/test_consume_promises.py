@@ -16,6 +16,7 @@ from rmqtool.errors import Exit
 from rmqtool.files.posix import PosixReadableFileSystem
 from tests.cli.test_retries import Capture, Lab
 from tests.support.stores import tree_changes, tree_state
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_following_takes_queues_and_topics_that_are_made_meanwhile(lab: Lab) -> 
         "--jsonl",
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        watch = threading.Timer(60, process.kill)
+        watch = threading.Timer(PATIENCE, process.kill)
         watch.start()
         try:
             assert process.stdout is not None
@@ -127,7 +128,7 @@ def test_who_holds_the_store_is_named_by_its_command(lab: Lab) -> None:
     lab.run("produce", "-t", "T", "--create", "first")
     command = [sys.executable, "-m", "rmqtool", "consume", str(lab.root), "-t", "T", "-g", "g", "--from", "first"]
     with subprocess.Popen([*command, "--commit", "-f", "--jsonl"], stdout=subprocess.PIPE) as process:
-        watch = threading.Timer(60, process.kill)
+        watch = threading.Timer(PATIENCE, process.kill)
         watch.start()
         try:
             assert process.stdout is not None

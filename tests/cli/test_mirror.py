@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -17,6 +16,7 @@ from tests.guards import surroundings
 from tests.support.schemas import validate
 from tests.support.scripted_cluster import in_thread
 from tests.support.scripted_master import SEGMENT, ScriptedMaster, log_files
+from tests.support.waiting import PATIENCE, wait_for
 
 
 @pytest.fixture
@@ -108,12 +108,9 @@ with PosixWritableFileSystem(sys.argv[1]) as files, files.lock():
 def test_a_signal_ends_it_with_everything_on_disk(number, status, master, tmp_path):
     words = [sys.executable, "-m", "rmqtool", "mirror", master.address, str(tmp_path / "m"), "--jsonl"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 30
-        while not master.reports or master.reports[-1] != len(master.log):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: master.reports and master.reports[-1] == len(master.log))
         process.send_signal(number)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == status
     assert json.loads(out.splitlines()[-1])["durable"] == len(master.log)
     assert log_files(tmp_path / "m") == master.files()

@@ -6,12 +6,10 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from rmqtool.api.cat import scan
 from rmqtool.api.init import init
 from rmqtool.cli import main
 from rmqtool.store.owner import Owner, find_owner
+from tests.support.waiting import PATIENCE, wait_for
 from tests.support.wire_client import WireClient, send_fields
 
 FREE = ("--listen", "127.0.0.1:0", "--names", "127.0.0.1:0")
@@ -32,13 +31,13 @@ def command(*words: str) -> list[str]:
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @contextmanager
 def started(*words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, object]]]:
     process = subprocess.Popen(
-        command(*words, "--jsonl", "--for", "60s"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(*words, "--jsonl", "--for", "600s"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
@@ -78,9 +77,9 @@ def test_the_first_line_says_where_clients_connect(root: Path) -> None:
         )
         for name in ("names", "broker", "vip"):
             host, _, port = str(ready[name]).rpartition(":")
-            socket.create_connection((host, int(port)), timeout=10).close()
+            socket.create_connection((host, int(port)), timeout=PATIENCE).close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     assert not (root / "abort").exists()
 
 
@@ -90,7 +89,7 @@ def test_at_the_end_everything_is_in_the_store(root: Path, number: signal.Signal
         for _ in range(3):
             assert client.ask(310, send_fields("Kept"), b"x").code == 0
         process.send_signal(number)
-        assert process.wait(30) == status
+        assert process.wait(PATIENCE) == status
     found = subprocess.run(
         [sys.executable, "-m", "rmqtool", "cat", str(root), "--count"], capture_output=True, text=True, check=True
     )
@@ -107,7 +106,7 @@ def test_a_store_with_a_torn_end_is_recovered_first(writable_store: Callable[[st
     with started(str(root), *FREE) as (process, ready):
         assert ready["recovered"] is True
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     checked = subprocess.run([sys.executable, "-m", "rmqtool", "check", str(root)], capture_output=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
@@ -122,7 +121,7 @@ def test_a_store_with_an_empty_last_segment_is_recovered_first(writable_store: C
         assert ready["recovered"] is True
         assert not empty.exists()
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_a_store_with_more_damage_is_refused(writable_store: Callable[[str], Path]) -> None:
@@ -152,7 +151,7 @@ def test_other_commands_find_the_server(root: Path, tmp_path: Path, monkeypatch:
         path.chmod(0o644)
         assert find_owner(str(root), process.pid) is None
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
         assert not path.exists()
 
 
@@ -206,7 +205,10 @@ def test_a_store_and_memory_at_once(root: Path) -> None:
 
 def test_nothing_of_a_store_in_memory_is_left(tmp_path: Path) -> None:
     found = subprocess.run(
-        command("--memory", *FREE, "--for", "0s"), env={**os.environ, "TMPDIR": str(tmp_path)}, timeout=60, check=False
+        command("--memory", *FREE, "--for", "0s"),
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        timeout=PATIENCE,
+        check=False,
     )
     assert found.returncode == 0
     assert list(tmp_path.iterdir()) == []
@@ -214,7 +216,7 @@ def test_nothing_of_a_store_in_memory_is_left(tmp_path: Path) -> None:
 
 def test_a_terminal_shows_a_screen_that_is_drawn_again() -> None:
     ours, theirs = pty.openpty()
-    words = command("--memory", *FREE, "--for", "60s", "--color", "never")
+    words = command("--memory", *FREE, "--for", "600s", "--color", "never")
     process = subprocess.Popen(words, stdout=theirs, stderr=subprocess.PIPE, env={**os.environ, "COLUMNS": "80"})
     os.close(theirs)
     try:
@@ -224,7 +226,7 @@ def test_a_terminal_shows_a_screen_that_is_drawn_again() -> None:
         assert b"serving a store in memory: name server 127.0.0.1:" in seen
         assert b"0 clients" in seen
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
         process.communicate()
@@ -250,17 +252,12 @@ def test_a_program_decides_open_transactions(tmp_path: Path, status: int, bodies
     assert main(["produce", str(root), *words]) == 0
     asked = tmp_path / "asked"
     with started(str(root), *FREE, "--check", f"cat >>{asked}; exit {status}") as (process, _):
-        end = time.monotonic() + 20
-        while not (asked.exists() and asked.read_bytes().endswith(b"\n")):
-            assert process.poll() is None
-            assert time.monotonic() < end
-            select.select([], [], [], 0.05)
+        wait_for(lambda: asked.exists() and asked.read_bytes().endswith(b"\n"))
+        assert process.poll() is None
         if bodies:
-            while not [*scan(str(root), topics="T")]:
-                assert time.monotonic() < end
-                select.select([], [], [], 0.05)
+            wait_for(lambda: [*scan(str(root), topics="T")])
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(PATIENCE) == 0
     assert [one["body"] for one in scan(str(root), topics="T")] == bodies
     first = json.loads(asked.read_text(encoding="utf-8").splitlines()[0])
     assert (first["topic"], first["body"], first["properties"]["PGROUP"]) == ("T", "open", "P")

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.cli.test_serve import FREE, started
 from tests.support.schemas import validate
+from tests.support.waiting import PATIENCE, wait_for
 
 Capture = pytest.CaptureFixture[bytes]
 Run = Callable[..., tuple[int, str, str]]
@@ -150,11 +150,8 @@ def test_a_message_that_fails_comes_again_and_is_a_dead_letter_in_the_end(run: R
     )
     assert status == Exit.NO, err
     assert "it goes to the dead-letter topic" in out + err
-    deadline = time.monotonic() + 20
-    while not (dead := list(rmqtool.scan(root, topics="%DLQ%F"))):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert [one["body"] for one in dead] == ["bad"]
+    wait_for(lambda: [*rmqtool.scan(root, topics="%DLQ%F")])
+    assert [one["body"] for one in rmqtool.scan(root, topics="%DLQ%F")] == ["bad"]
     assert group_of(run, "F")["topics"]["Failing"]["0"] == {"committed": 2, "lag": 0}
 
 
@@ -191,23 +188,21 @@ def test_two_processes_share_a_group_and_one_takes_over_when_the_other_is_killed
             programs.append(program)
             readers.append(threading.Thread(target=_read, args=(program, seen[number])))
             readers[-1].start()
-        _until(lambda: _members(root) == 2)
+        wait_for(lambda: _members(root) == 2)
         # Messages are sent until both have got some: then the queues are shared.
         sent = 0
-        deadline = time.monotonic() + 60
         while not (seen[0] and seen[1]):
-            assert time.monotonic() < deadline
             assert run("produce", "-t", "Both", *range(sent, sent + 4))[0] == Exit.DONE
             sent += 4
         programs[0].send_signal(signal.SIGKILL)
-        programs[0].wait(10)
+        programs[0].wait(PATIENCE)
         assert run("produce", "-t", "Both", *range(sent, sent + 4))[0] == Exit.DONE
         sent += 4
         everything = {str(number) for number in range(sent)}
-        _until(lambda: {one["body"] for one in [*seen[0], *seen[1]]} == everything)
+        wait_for(lambda: {one["body"] for one in [*seen[0], *seen[1]]} == everything)
         assert everything - {one["body"] for one in seen[0]} <= {one["body"] for one in seen[1]}
         programs[1].send_signal(signal.SIGINT)
-        assert programs[1].wait(20) == Exit.INTERRUPTED
+        assert programs[1].wait(PATIENCE) == Exit.INTERRUPTED
     finally:
         for program, reader in zip(programs, readers, strict=True):
             program.kill()
@@ -249,13 +244,6 @@ def _members(root: Path) -> int:
         return cluster.run(ask())
     finally:
         cluster.close()
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_server_in_this_process_is_found_too_and_what_it_held_is_on_disk_afterwards(tmp_path: Path) -> None:

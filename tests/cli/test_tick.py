@@ -17,6 +17,7 @@ from rmqtool.files.filesystem import Space
 from rmqtool.files.posix import PosixReadableFileSystem
 from tests.support.schemas import validate
 from tests.support.stores import left_alone
+from tests.support.waiting import PATIENCE
 
 SIZES = ["mappedFileSizeCommitLog=65536", "maxHashSlotNum=100", "maxIndexNum=100", "messageDelayLevel=1s 1h"]
 
@@ -221,7 +222,7 @@ def test_follow_delivers_what_becomes_due_until_a_signal(tmp_path: Path, number:
         told = json.loads(process.stdout.readline())
         assert (told["event"], told["topic"]) == ("delivered", "T")
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == (Exit.INTERRUPTED if number == signal.SIGINT else -number)
     (summary,) = map(json.loads, out.splitlines())
     assert summary["summary"]["waiting"]["delay"]["count"] == 0
@@ -231,10 +232,10 @@ def test_follow_delivers_what_becomes_due_until_a_signal(tmp_path: Path, number:
 
 
 def test_follow_ends_while_a_program_runs(halves: Path) -> None:
-    command = [sys.executable, "-m", "rmqtool", "tick", str(halves), "--follow", "--check", "echo asked >&2; sleep 60"]
+    command = [sys.executable, "-m", "rmqtool", "tick", str(halves), "--follow", "--check", "echo asked >&2; sleep 600"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "asked\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == -signal.SIGTERM
+        assert process.wait(timeout=PATIENCE) == -signal.SIGTERM
     assert not (halves / "abort").exists()

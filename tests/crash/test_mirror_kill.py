@@ -13,6 +13,7 @@ import pytest
 from rmqtool.cli import main
 from tests.support.scripted_cluster import in_thread
 from tests.support.scripted_master import ScriptedMaster, log_files
+from tests.support.waiting import wait_for
 
 KILLS = 100
 
@@ -37,10 +38,7 @@ def test_a_mirror_that_is_killed_goes_on_without_a_hole(live: tuple[str, ...], t
             if number % 4 == 3:
                 master.cuts = [chance.randrange(1, 60_000) for _ in range(3)]
             mirror = start(master, root, *live)
-            deadline = time.monotonic() + 60
-            while not master.reports:
-                assert time.monotonic() < deadline
-                time.sleep(0.005)
+            wait_for(lambda: master.reports)
             master.grow(chance.randrange(120))
             time.sleep(chance.uniform(0, 0.5))
             mirror.kill()

@@ -18,6 +18,7 @@ from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.server.lifecycle import recover_end
 from tests.support.serve_process import ServeProcess
+from tests.support.waiting import wait_for
 from tests.support.wire_client import WireClient, send_fields
 
 SETTINGS = {
@@ -71,15 +72,12 @@ def kill_after(server: ServeProcess, name: str, count: int, seconds: float) -> A
     producers = [Producer(server.broker, f"{name}.{one}", found) for one in range(PRODUCERS)]
     for producer in producers:
         producer.start()
-    end = time.monotonic() + 30
-    while len(found) < count and time.monotonic() < end:
-        time.sleep(0.002)
+    wait_for(lambda: len(found) >= count)
     time.sleep(seconds)
     server.kill()
     for producer in producers:
         producer.join()
     assert [problem for producer in producers for problem in producer.problems] == []
-    assert len(found) >= count
     return found
 
 

@@ -9,7 +9,6 @@ import asyncio
 import random
 import re
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from rmqtool.browse.page import GrowingPage, Page
 from rmqtool.browse.tree import Node, store_tree
 from rmqtool.errors import RmqtoolError
 from rmqtool.times import parse_zone
+from tests.support.waiting import come_true
 
 UTC = parse_zone("UTC")
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -110,10 +110,8 @@ class Typist:
 
     async def settled(self) -> None:
         """Wait until the page on the screen has been read and drawn."""
-        until = time.monotonic() + 60
         await self.pilot.pause()
-        while self.app.table.page.is_growing() and time.monotonic() < until:
-            await asyncio.sleep(0.01)
+        await come_true(lambda: not self.app.table.page.is_growing())
         await self.pilot.pause(0.15)
 
 

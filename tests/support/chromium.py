@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import PATIENCE
+
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WHY_NOT = "no Chromium is installed: chromium, chromium-browser or google-chrome"
-_WAIT = 60
 # Messages of DevTools on errors and requests.
 _COMPLAINTS = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
 _REQUEST = "Network.requestWillBeSent"
@@ -66,7 +67,7 @@ class Tab:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Page.navigate", url=path.as_uri())
-        until = time.monotonic() + _WAIT
+        until = time.monotonic() + PATIENCE
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             assert time.monotonic() < until, "the page did not load"
             self._next()

@@ -20,6 +20,7 @@ from rmqtool.formats.batches import BatchItem, iter_batch_items
 from rmqtool.remoting.command import RemotingCommand
 from tests.support.builders import record
 from tests.support.scripted_peer import ScriptedPeer, reply, route_body
+from tests.support.waiting import PATIENCE
 
 BROKER = "broker-a"
 
@@ -159,7 +160,7 @@ def in_thread(peer: ScriptedPeer) -> Iterator[ScriptedPeer]:
     thread.start()
 
     def run(work: Any) -> None:
-        asyncio.run_coroutine_threadsafe(work, loop).result(20)
+        asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
 
     run(peer.start())
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from rmqtool.client.address import ClusterAddress
 from rmqtool.client.cluster import Cluster
@@ -19,7 +19,6 @@ from rmqtool.remoting.frames import FrameDecoder, encode_frame
 
 HOST = "127.0.0.1"
 ROUTE, SEND, BATCH, PULL = 105, 310, 320, 11
-SECONDS = 20.0
 
 
 class Hangup(Exception):
@@ -68,6 +67,8 @@ class ScriptedPeer:
                 writer.transport.abort()
             # Sockets that were just accepted, and those that were aborted, are closed by the loop.
             await asyncio.sleep(0.002)
+        while self._writers:
+            await asyncio.sleep(0)
 
     def asked(self, code: int) -> list[RemotingCommand]:
         return [one for one in self.requests if one.code == code]
@@ -172,11 +173,3 @@ async def cluster_of(*names: ScriptedPeer, broker: str | None = None, **manners:
     address = ClusterAddress(tuple(peer.address for peer in names), broker)
     async with Cluster(address, Manners(**manners)) as cluster:
         yield cluster
-
-
-Result = TypeVar("Result")
-
-
-def run(work: Any) -> Any:
-    """Run a test's coroutine, and end one that waits in vain."""
-    return asyncio.run(asyncio.wait_for(work, SECONDS))

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import PATIENCE
+
 
 class ServeProcess:
     """One run of ``rmqtool serve STORE``; clients may come when it is made."""
@@ -42,4 +44,4 @@ class ServeProcess:
     def stop(self) -> int:
         """End it in order; return its status."""
         self.process.terminate()
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE)

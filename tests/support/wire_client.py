@@ -10,9 +10,9 @@ from typing import Any
 from rmqtool.remoting.command import ANSWER, ONEWAY, RemotingCommand, SerializeType
 from rmqtool.remoting.frames import FrameDecoder, encode_frame
 from rmqtool.remoting.requests import REQUESTS
+from tests.support.waiting import PATIENCE
 
 JAVA_5_3_3 = 479
-TIMEOUT = 20
 
 
 class WireClient:
@@ -20,7 +20,7 @@ class WireClient:
 
     def __init__(self, address: str, version: int = JAVA_5_3_3, kind: SerializeType = SerializeType.JSON) -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
         self._decoder = FrameDecoder()
         self._received: list[RemotingCommand] = []
         self.requests: list[RemotingCommand] = []

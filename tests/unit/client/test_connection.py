@@ -12,7 +12,8 @@ from rmqtool.client.connection import AnswerLost, Connection, Manners, NotSent, 
 from rmqtool.remoting.command import Language, RemotingCommand, SerializeType
 from rmqtool.remoting.requests.broker import GetBrokerRuntimeInfo
 from rmqtool.remoting.signature import is_signed
-from tests.support.scripted_peer import Hangup, ScriptedPeer, cluster_of, playing, reply, run
+from tests.support.scripted_peer import Hangup, ScriptedPeer, cluster_of, playing, reply
+from tests.support.waiting import PATIENCE, come_true, run
 
 INFO = 28
 
@@ -34,8 +35,10 @@ def test_answers_in_any_order_find_their_requests() -> None:
             return reply(request, body=request.body) if len(held) % 2 else None
 
         async with playing({INFO: play}) as (peer,):
-            made = await opened(peer, timeout=0.3)
-            calls = [made.call(INFO, None, b"%d" % number) for number in range(6)]
+            made = await opened(peer)
+            # Those with an odd number get no answer, and wait for none for long.
+            limits = [PATIENCE, 0.1] * 3
+            calls = [made.call(INFO, None, b"%d" % at, timeout=limit) for at, limit in enumerate(limits)]
             got = await asyncio.gather(*calls, return_exceptions=True)
         assert [one.body for one in got if isinstance(one, RemotingCommand)] == [b"0", b"2", b"4"]
         assert [type(one) for one in got[1::2]] == [AnswerLost] * 3
@@ -87,18 +90,21 @@ def test_what_is_still_held_when_the_connection_ends_was_not_sent(monkeypatch: p
     monkeypatch.setattr(connections, "_BACKLOG", 1 << 16)
 
     async def test() -> None:
+        asked = asyncio.Event()
+
         async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await asyncio.sleep(0.3)
+            await asked.wait()
             writer.transport.abort()
 
         server = await asyncio.start_server(never_reads, "127.0.0.1", 0, limit=1 << 10)
         port = server.sockets[0].getsockname()[1]
-        made = await connect(f"127.0.0.1:{port}", Manners(timeout=10), lambda *_: None, lambda _: None)
+        made = await connect(f"127.0.0.1:{port}", Manners(timeout=PATIENCE), lambda *_: None, lambda _: None)
         outcomes: list[Outcome] = []
         for _ in range(100):
             made.ask(INFO, None, bytes(1 << 20), outcomes.append)
-        while len(outcomes) < 100:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        asked.set()
+        await come_true(lambda: len(outcomes) == 100)
         server.close()
         kinds = [type(one) for one in outcomes]
         assert kinds[0] is AnswerLost
@@ -174,8 +180,8 @@ def test_what_a_broker_asks_and_we_do_not_know_is_answered_so() -> None:
         async with playing({INFO: reply}) as (peer,), cluster_of(peer) as cluster:
             await cluster.ask(peer.address, GetBrokerRuntimeInfo())
             peer.ask(RemotingCommand(9999, None, opaque=5))
-            while not (answers := [one for one in peer.requests if one.is_answer]):
-                await asyncio.sleep(0.01)
-        assert (answers[0].code, answers[0].opaque) == (3, 5)
+            await come_true(lambda: any(one.is_answer for one in peer.requests))
+        (answer,) = [one for one in peer.requests if one.is_answer]
+        assert (answer.code, answer.opaque) == (3, 5)
 
     run(test())

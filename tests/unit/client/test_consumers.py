@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+import time
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ import pytest
 
 import rmqtool
 from rmqtool.api.async_cluster import AsyncCluster
+from tests.support.waiting import PATIENCE, come_true, run
 
 
 @pytest.fixture
@@ -22,10 +24,10 @@ def topic(address: str) -> str:
     return name
 
 
-def fill(address: str, topic: str, count: int, **parts: Any) -> None:
+def fill(address: str, topic: str, number: int, **parts: Any) -> None:
     with rmqtool.connect(address) as cluster, cluster.producer() as producer:
-        for future in [producer.send_async(topic, str(number), **parts) for number in range(count)]:
-            future.result(10)
+        for future in [producer.send_async(topic, str(one), **parts) for one in range(number)]:
+            future.result(PATIENCE)
 
 
 def committed(address: str, group: str, topic: str) -> int:
@@ -33,8 +35,14 @@ def committed(address: str, group: str, topic: str) -> int:
         return sum(place["committed"] for place in cluster.groups()[group]["topics"].get(topic, {}).values())
 
 
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 30))
+def rest(cluster: rmqtool.Cluster, topic: str, group: str, number: int) -> list[str | None]:
+    """Consume until so many messages have come and no more come in a second."""
+    found: list[str | None] = []
+    end = time.monotonic() + PATIENCE
+    while len(found) < number:
+        assert time.monotonic() < end, found
+        found += [one["body"] for one in cluster.consume(topic, group, timeout=1)]
+    return found
 
 
 def test_consume_ends_after_its_limit_and_goes_on_there(address: str, topic: str) -> None:
@@ -42,7 +50,7 @@ def test_consume_ends_after_its_limit_and_goes_on_there(address: str, topic: str
     with rmqtool.connect(address) as cluster:
         taken = [one["body"] for one in cluster.consume(topic, "G1", start="first", limit=4)]
         assert len(taken) == 4
-        taken += [one["body"] for one in cluster.consume(topic, "G1", timeout=1)]
+        taken += rest(cluster, topic, "G1", 6)
     assert sorted(map(int, taken)) == list(range(10))
     assert committed(address, "G1", topic) == 10
 
@@ -61,7 +69,7 @@ def test_a_message_in_whose_loop_an_error_was_raised_comes_again(address: str, t
 
         with pytest.raises(ZeroDivisionError):
             fail()
-        again = [one["body"] for one in cluster.consume(topic, "G2", timeout=1)]
+        again = rest(cluster, topic, "G2", 2)
     assert len(seen) == 2
     assert set(again) == {"0", "1", "2"} - {seen[0]}
 
@@ -70,7 +78,7 @@ def test_poll_and_commit(address: str, topic: str) -> None:
     fill(address, topic, 20)
     with rmqtool.connect(address) as cluster, cluster.consumer(topic, "G3", start="first") as consumer:
         found: list[Any] = []
-        while len(found) < 20 and (batch := consumer.poll(8, timeout=5)):
+        while len(found) < 20 and (batch := consumer.poll(8, timeout=PATIENCE)):
             assert len(batch) <= 8
             found += batch
         consumer.commit()
@@ -82,12 +90,13 @@ def test_handlers_run_at_the_same_time_and_what_fails_comes_again(address: str, 
     fill(address, topic, 8)
     with rmqtool.connect(address) as cluster:
         cluster.group("create", "G4", {"retryMaxTimes": 1})
-        barrier, done = threading.Barrier(4), []
+        barrier, begun, done = threading.Barrier(4), count(), []
         with cluster.consumer(topic, "G4", start="first") as consumer:
 
             def handle(message: Any) -> bool:
-                if len(done) < 4:
-                    barrier.wait(10)
+                # The fifth may begin before the fourth is done.
+                if next(begun) < 4:
+                    barrier.wait(PATIENCE)
                 done.append(message["body"])
                 if len(done) == 8:
                     consumer.stop()
@@ -106,7 +115,7 @@ def test_retry_sends_a_message_back(address: str, topic: str) -> None:
     with rmqtool.connect(address) as cluster:
         cluster.group("create", "G5", {"retryMaxTimes": 0})
         with cluster.consumer(topic, "G5", start="first") as consumer:
-            (message,) = consumer.poll(timeout=5)
+            (message,) = consumer.poll(timeout=PATIENCE)
             consumer.retry(message)
             with pytest.raises(rmqtool.RmqtoolError, match="this message is not out"):
                 consumer.retry(message)
@@ -132,8 +141,7 @@ def test_two_members_share_the_queues(address: str, topic: str, strategy: str) -
                     taken[at].append(message["body"])
 
             tasks = [asyncio.create_task(consume(at)) for at in range(2)]
-            while len({*taken[0], *taken[1]}) < 40:
-                await asyncio.sleep(0.02)
+            await come_true(lambda: len({*taken[0], *taken[1]}) == 40)
             for task, member in zip(tasks, members, strict=True):
                 member.stop()
                 await task
@@ -157,18 +165,19 @@ def test_the_asynchronous_client_has_the_same_verbs(address: str, topic: str) ->
                 await producer.send_oneway(topic, "c")
             found = await cluster.query("k9", topics=topic)
             assert found["messages"][0]["offsetMsgId"] == sent.offset_msg_id
-            for _ in range(50):
+            bodies: list[Any] = []
+            while len(bodies) < 9:
                 bodies = [message["body"] async for message in cluster.scan(topics=topic)]
-                if len(bodies) == 9:
-                    break
-                await asyncio.sleep(0.02)
             assert sorted(bodies) == sorted(["hello", *map(str, range(5)), "a", "b", "c"])
             assert len([message async for message in cluster.scan(topics=topic, limit=3)]) == 3
             assert topic in [one["topic"] for one in await cluster.topics()]
             assert "brokers" in await cluster.info()
-            consumer = cluster.consumer(topic, "G9", start="first", timeout=1)
+            consumer, taken = cluster.consumer(topic, "G9", start="first", timeout=1), 0
             async with consumer:
-                assert len([message async for message in consumer]) == 9
+                while taken < 9:
+                    taken += len(await consumer.poll(timeout=PATIENCE))
+                taken += len([message async for message in consumer])
+            assert taken == 9
             assert (await cluster.groups())["G9"]["topics"][topic]
 
     run(use())

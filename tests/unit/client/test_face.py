@@ -17,6 +17,7 @@ from rmqtool.api.async_cluster import AsyncCluster, AsyncProducer
 from rmqtool.api.consumer import AsyncConsumer
 from rmqtool.client.face import Face, LoopFuture
 from rmqtool.errors import RemoteError, UsageError
+from tests.support.waiting import PATIENCE, wait_for_end
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_who_waits_for_several_learns_that_one_was_cancelled(face: Face) -> None
     face.begin_for(given, soon("x"))
     face.begin_for(failed, broken())
     assert cancelled.cancel()
-    done, left = wait([cancelled, given, failed], timeout=10)
+    done, left = wait([cancelled, given, failed], timeout=PATIENCE)
     assert (len(done), len(left)) == (3, 0)
     assert given.result() == "x"
     assert isinstance(failed.exception(), ZeroDivisionError)
@@ -67,8 +68,8 @@ def test_a_send_may_follow_another_one_but_nobody_waits_on_the_loop_for_it(face:
     first = LoopFuture[Any]()
     first.add_done_callback(sent)
     face.begin_for(first, soon("first"))
-    assert first.result(timeout=10) == "first"
-    assert second.result(timeout=10) == "second"
+    assert first.result(timeout=PATIENCE) == "first"
+    assert second.result(timeout=PATIENCE) == "second"
 
 
 def test_nothing_is_under_way_when_a_client_is_closed() -> None:
@@ -83,7 +84,7 @@ def test_nothing_is_under_way_when_a_client_is_closed() -> None:
 
     first = LoopFuture[Any]()
     opened.begin_for(first, begins_another())
-    opened.begin_for(LoopFuture[Any](), soon("x")).result(timeout=10)
+    opened.begin_for(LoopFuture[Any](), soon("x")).result(timeout=PATIENCE)
     opened.close()
     assert (first.cancelled(), ended) == (True, [True])
     for begin in (opened.begin, lambda work: opened.begin_for(LoopFuture[Any](), work)):
@@ -106,8 +107,7 @@ def test_a_send_that_begins_as_the_client_closes_ends() -> None:
         sending = threading.Thread(target=send)
         sending.start()
         closing.start()
-        for thread in (closing, sending):
-            thread.join(10)
+        wait_for_end(closing, sending)
         assert all(one.cancelled() for one in begun)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rmqtool.client.member import Member
+from tests.support.waiting import PATIENCE
 
 
 def test_a_member_that_is_told_of_a_change_while_it_leaves_ends() -> None:
@@ -24,7 +25,7 @@ def test_a_member_that_is_told_of_a_change_while_it_leaves_ends() -> None:
         member._due.set()
         await asyncio.sleep(0)
         keeping.cancel()
-        await asyncio.wait({keeping}, timeout=1)
+        await asyncio.wait({keeping}, timeout=PATIENCE)
         is_ended = keeping.done()
         keeping.cancel()
         return is_ended

@@ -18,6 +18,7 @@ from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.requests.pop import AckMessage, ChangeInvisibleTime, PopMessage
 from tests.support.builders import record
+from tests.support.waiting import PATIENCE, come_true
 
 TIMES = {"popTime": "1700000000000", "invisibleTime": "60000", "reviveQid": "4", "restNum": "7"}
 
@@ -111,18 +112,17 @@ def test_pops_of_several_brokers_do_not_ask_for_more_than_there_is_room() -> Non
         brokers = Brokers(pop, "abc")
         member = PopMember(as_cluster(brokers), ["T"], Wanted("G"), retries=3, room=7)
         await member.join()
-        await asyncio.sleep(0)
+        await come_true(lambda: len(brokers.asked) == 3)
         assert wanted() == [2, 2, 2]
         answers["a"].pop().set_result(popped("x", "x"))
-        await asyncio.sleep(0.01)
+        await come_true(lambda: len(brokers.asked) == 4)
         # One place is left beside those that are reserved for the others.
         assert wanted() == [2, 2, 2, 1]
         answers["a"].pop().set_result(popped("x"))
         await asyncio.sleep(0.01)
         assert len(brokers.asked) == 4
         assert len(member.take(10)) == 3
-        await asyncio.sleep(0.01)
-        assert len(brokers.asked) == 5
+        await come_true(lambda: len(brokers.asked) == 5)
         await member.close()
 
     asyncio.run(main())
@@ -140,7 +140,7 @@ def test_with_little_room_each_broker_has_its_turn() -> None:
         brokers = Brokers(pop, "abc")
         member = PopMember(as_cluster(brokers), ["T"], Wanted("G"), retries=3, room=1)
         await member.join()
-        await asyncio.sleep(0.2)
+        await come_true(lambda: len(seen) > 8)
         await member.close()
         assert {broker for broker, _, _ in seen[:4]} == {"a", "b", "c"}
         assert {(most, held) for _, most, held in seen} == {(1, 1000)}
@@ -171,7 +171,7 @@ def test_an_error_of_ours_does_not_end_a_pop_in_silence() -> None:
 
         member = PopMember(as_cluster(Brokers(pop)), ["T"], Wanted("G"), retries=3, room=8)
         await member.join()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await member.news.wait()
         with pytest.raises(ZeroDivisionError):
             member.raise_trouble()
@@ -195,7 +195,7 @@ def test_at_the_end_all_that_is_hidden_is_given_back_at_once() -> None:
             brokers.refused.add(3)
             member = PopMember(as_cluster(brokers), ["T"], Wanted("G", invisible=invisible), retries=3, room=32)
             await member.join()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 await member.news.wait()
             await member.close()
             assert brokers.offsets(ChangeInvisibleTime) == due

@@ -17,6 +17,7 @@ from rmqtool.remoting.command import RemotingCommand
 from tests.support.builders import record
 from tests.support.scripted_cluster import RecordingPeer, in_thread
 from tests.support.scripted_peer import reply
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_what_a_program_refuses_comes_back(address: str, topic: str, run: Run) -
     assert "the message will be delivered again" in err
     found: list[str] = []
     with rmqtool.connect(address) as cluster:
-        for message in cluster.consume(topic, f"G{topic}", pop=True, start="first", limit=12, timeout=20):
+        for message in cluster.consume(topic, f"G{topic}", pop=True, start="first", limit=12, timeout=PATIENCE):
             found.append(str(message["body"]))
     assert sorted(found, key=int) == [str(number) for number in range(12)]
 
@@ -81,7 +82,9 @@ def test_others_options_are_refused(address: str, topic: str, run: Run) -> None:
 def test_a_consumer_gives_back_what_it_did_not_begin(address: str, topic: str) -> None:
     with rmqtool.connect(address) as cluster:
         first = [one["body"] for one in cluster.consume(topic, "G1", pop=True, start="first", limit=2)]
-        rest = [one["body"] for one in cluster.consume(topic, "G1", pop=True, start="first", limit=10, timeout=20)]
+        rest = [
+            one["body"] for one in cluster.consume(topic, "G1", pop=True, start="first", limit=10, timeout=PATIENCE)
+        ]
     assert sorted(map(int, filter(None, first + rest))) == list(range(12))
 
 
@@ -105,7 +108,7 @@ def test_handlers_may_take_their_time_and_a_failed_message_is_a_dead_letter_at_l
 def test_it_works_on_a_loop(address: str, topic: str) -> None:
     async def body() -> list[str | None]:
         async with rmqtool.connect_async(address) as service:
-            found = service.consume(topic, "Loop", pop=True, invisible=30, start="first", limit=12, timeout=5)
+            found = service.consume(topic, "Loop", pop=True, invisible=30, start="first", limit=12, timeout=PATIENCE)
             return [message["body"] async for message in found]
 
     assert len(set(asyncio.run(body()))) == 12

@@ -10,6 +10,7 @@ import pytest
 
 from rmqtool.client.connection import AnswerLost, NotSent, RequestRefused
 from rmqtool.client.producer import ANY_QUEUE, Producer, ProducerSettings, SendUnknown
+from rmqtool.engine.clock import SystemClock
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import NotFound, UsageError
 from rmqtool.formats.batches import BatchItem, iter_batch_items
@@ -30,9 +31,9 @@ from tests.support.scripted_peer import (
     playing,
     reply,
     routes_to,
-    run,
     stored_at,
 )
+from tests.support.waiting import PATIENCE, run
 
 
 def message(body: bytes = b"hello", queue_id: int = ANY_QUEUE, **properties: str) -> NewMessage:
@@ -191,7 +192,7 @@ def test_a_message_waits_for_a_broker_that_comes_back_in_time() -> None:
             route(peers)
             port = int(peers[1].address.rpartition(":")[2])
             await peers[1].stop()
-            sending = Producer(cluster, ProducerSettings(timeout=5)).begin(message())
+            sending = Producer(cluster, ProducerSettings(timeout=PATIENCE)).begin(message())
             await asyncio.sleep(0.2)
             assert not sending.done()
             await peers[1].start(port)
@@ -211,7 +212,7 @@ def test_a_topic_that_the_name_server_forgets_is_waited_for() -> None:
         async with playing({}, {SEND: in_turn(hang_up, stored_at())}) as peers, cluster_of(peers[0]) as cluster:
             route(peers)
             back = peers[0].plays[ROUTE]
-            producer = Producer(cluster, ProducerSettings(timeout=10))
+            producer = Producer(cluster, ProducerSettings(timeout=PATIENCE))
             with pytest.raises(SendUnknown):
                 await producer.send(message())
             cluster.routes.forget("T")
@@ -234,7 +235,7 @@ def test_a_topic_whose_master_is_away_is_waited_for() -> None:
         async with playing({}, {SEND: stored_at()}) as peers, cluster_of(peers[0]) as cluster:
             route(peers)
             back = peers[0].plays[ROUTE]
-            producer = Producer(cluster, ProducerSettings(timeout=10))
+            producer = Producer(cluster, ProducerSettings(timeout=PATIENCE))
             await producer.send(message())
             cluster.routes.forget("T")
             peers[0].plays[ROUTE] = routes_to({"broker-a": {1: peers[1].address}})
@@ -251,10 +252,11 @@ def test_a_topic_that_stays_away_is_not_there_after_the_timeout() -> None:
     async def test() -> None:
         async with playing({}, {SEND: stored_at()}) as peers, cluster_of(peers[0]) as cluster:
             route(peers)
-            producer = Producer(cluster, ProducerSettings(timeout=0.3))
+            producer = Producer(cluster)
             await producer.send(message())
             cluster.routes.forget("T")
             peers[0].plays[ROUTE] = forgotten
+            producer.settings = ProducerSettings(timeout=0.3)
             started = asyncio.get_running_loop().time()
             with pytest.raises(NotFound, match="no topic T"):
                 await producer.send(message())
@@ -271,7 +273,7 @@ def test_a_topic_that_was_never_there_is_refused_at_once() -> None:
     async def test() -> None:
         async with playing({ROUTE: forgotten}) as peers, cluster_of(peers[0]) as cluster:
             with pytest.raises(NotFound, match="no topic T"):
-                await asyncio.wait_for(Producer(cluster, ProducerSettings(timeout=30)).send(message()), 5)
+                await asyncio.wait_for(Producer(cluster, ProducerSettings(timeout=3600)).send(message()), PATIENCE)
             assert len(peers[0].asked(ROUTE)) == 2, "the topic, and the one that new ones are made like"
 
     run(test())
@@ -293,6 +295,9 @@ def test_an_answer_that_is_lost_is_unknown_and_not_sent_again(play: Play) -> Non
     async def test() -> None:
         async with playing({SEND: play}) as peers, cluster_of(peers[0]) as cluster:
             route(peers)
+            # With the way to it known, the whole time is for the answer.
+            await cluster.connection(peers[0].address)
+            await cluster.routes.find("T")
             with pytest.raises(SendUnknown, match="is stored once, or not at all") as caught:
                 await Producer(cluster, ProducerSettings(timeout=0.3)).send(message())
             await asyncio.sleep(0.1)
@@ -321,10 +326,13 @@ def test_what_was_unknown_once_stays_unknown(then: Play | None) -> None:
     async def test() -> None:
         async with playing({}, {SEND: in_turn(hang_up, then or hang_up)}) as peers, cluster_of(peers[0]) as cluster:
             route(peers)
-            sending = Producer(cluster, ProducerSettings(timeout=0.5, retry_unknown=True)).begin(message())
+            limit = PATIENCE
             if then is None:
-                await asyncio.sleep(0)
-                peers[0].plays[ROUTE] = in_turn(peers[0].plays[ROUTE], forgotten)
+                # With the way to it known, the whole time is for the answer.
+                await cluster.connection(peers[1].address)
+                await cluster.routes.find("T")
+                peers[0].plays[ROUTE], limit = forgotten, 0.5
+            sending = Producer(cluster, ProducerSettings(timeout=limit, retry_unknown=True)).begin(message())
             with pytest.raises(SendUnknown, match="is stored"):
                 await sending
             assert len(peers[1].asked(SEND)) == {None: 1, hang_up: 3}.get(then, 2)
@@ -358,7 +366,7 @@ def test_other_refusals_are_final(code: int) -> None:
     run(test())
 
 
-def test_a_slow_broker_is_avoided_by_a_producer_that_looks() -> None:
+def test_a_slow_broker_is_avoided_by_a_producer_that_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async def slowly(peer: ScriptedPeer, request: RemotingCommand) -> None:
             await asyncio.sleep(0.7)
@@ -374,6 +382,8 @@ def test_a_slow_broker_is_avoided_by_a_producer_that_looks() -> None:
 
             peers[1].plays[SEND] = late
             route(peers)
+            # What was slow is avoided for two seconds, which are not over before the sends that follow.
+            monkeypatch.setattr(SystemClock, "monotonic", lambda _: 1)
             producer = Producer(cluster, ProducerSettings(latency_aware=True))
             while not peers[1].asked(SEND):
                 await producer.send(message())

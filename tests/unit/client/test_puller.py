@@ -15,7 +15,8 @@ from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.remoting.command import RemotingCommand
 from tests.support import wire
 from tests.support.builders import record
-from tests.support.scripted_peer import PULL, ROUTE, Hangup, Play, cluster_of, playing, reply, routes_to, run
+from tests.support.scripted_peer import PULL, ROUTE, Hangup, Play, cluster_of, playing, reply, routes_to
+from tests.support.waiting import run
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

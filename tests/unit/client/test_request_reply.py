@@ -15,6 +15,7 @@ from rmqtool.api.consumer_settings import strategy_of
 from rmqtool.api.shapes import Message
 from rmqtool.errors import RmqtoolError, StoreInUse, UsageError
 from rmqtool.formats.message_queue import MessageQueue, decode_local_offsets
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_request_gets_the_reply_of_a_consumer(cluster: rmqtool.Cluster, topic:
         thread.start()
         try:
             with cluster.producer() as producer:
-                found = [producer.request(topic, f"q{number}", timeout=20) for number in range(3)]
+                found = [producer.request(topic, f"q{number}", timeout=PATIENCE) for number in range(3)]
         finally:
             consumer.stop()
             thread.join()
@@ -60,7 +61,7 @@ def test_requests_and_replies_on_a_loop(address: str, topic: str) -> None:
 
             async with consumer, service.producer() as producer:
                 running = asyncio.create_task(consumer.run(handle))
-                asked = [producer.request(topic, str(number), timeout=20) for number in range(10)]
+                asked = [producer.request(topic, str(number), timeout=PATIENCE) for number in range(10)]
                 found = await asyncio.gather(*asked)
                 consumer.stop()
                 await running
@@ -76,7 +77,7 @@ def test_a_request_without_a_reply_ends_and_says_so(cluster: rmqtool.Cluster, to
         assert caught.value.code == "no-reply"
         (message,) = cluster.scan(topics=topic)
         with pytest.raises(RmqtoolError, match="has no queue 99"):
-            producer.request(topic, "x", timeout=5, queue=99)
+            producer.request(topic, "x", timeout=PATIENCE, queue=99)
         # The one that asked waits no longer: the reply is acknowledged, and dropped.
         assert producer.reply(message, "late").status == "PUT_OK"
 
@@ -108,11 +109,15 @@ def test_each_broadcasting_consumer_gets_all_messages_and_goes_on(
             with cluster.consumer(
                 topic, group=group, start="first", broadcast=True, offsets=file, timeout=1
             ) as consumer:
-                assert sorted(int(one["body"] or "") for one in consumer) == list(range(10))
+                found = consumer.poll(1, timeout=PATIENCE)
+                while len(found) < 10:
+                    found += consumer.poll(timeout=PATIENCE)
+                found += consumer
+                assert sorted(int(one["body"] or "") for one in found) == list(range(10))
         producer.send(topic, "more", queue=1)
     file = tmp_path / "a" / "offsets.json"
     with cluster.consumer(topic, group=group, broadcast=True, offsets=file, timeout=1) as consumer:
-        found = consumer.poll(timeout=5)
+        found = consumer.poll(timeout=PATIENCE)
         assert [one["body"] for one in found] == ["more"]
         consumer.retry(found[0])  # it is not delivered again
         with (

@@ -14,6 +14,7 @@ import pytest
 import rmqtool
 from rmqtool.cli import main
 from rmqtool.errors import Exit
+from tests.support.waiting import wait_for_end
 
 HERE = Path(__file__).parents[2] / "support" / "tls"
 
@@ -72,8 +73,7 @@ class Door:
         for one in self._sockets:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(5)
+        wait_for_end(*self._threads)
         for one in self._sockets:
             one.close()
 

@@ -12,7 +12,8 @@ from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.remoting.bodies.routes import TopicRouteData
 from rmqtool.remoting.command import RemotingCommand
 from tests.support import wire
-from tests.support.scripted_peer import ROUTE, cluster_of, playing, reply, routes_to, run
+from tests.support.scripted_peer import ROUTE, cluster_of, playing, reply, routes_to
+from tests.support.waiting import run
 
 BROKERS = {"broker-b": {0: "127.0.0.1:2"}, "broker-a": {0: "127.0.0.1:1", 1: "127.0.0.1:3"}}
 
@@ -77,7 +78,7 @@ def test_the_next_name_server_is_asked_where_one_does_not_answer() -> None:
     async def test() -> None:
         async with playing({ROUTE: routes_to(BROKERS)}, {ROUTE: lambda _: None}, {}) as (good, silent, gone):
             await gone.stop()
-            async with cluster_of(gone, silent, good, timeout=0.2) as cluster:
+            async with cluster_of(gone, silent, good, timeout=1) as cluster:
                 assert (await cluster.routes.find("T")).read_queues
                 cluster.routes.forget("T")
                 await cluster.routes.find("T")
@@ -91,7 +92,7 @@ def test_the_next_name_server_is_asked_where_one_does_not_answer() -> None:
 
 def test_an_old_route_is_used_while_no_name_server_answers() -> None:
     async def test() -> None:
-        async with playing({ROUTE: routes_to(BROKERS)}) as (names,), cluster_of(names, timeout=0.2) as cluster:
+        async with playing({ROUTE: routes_to(BROKERS)}) as (names,), cluster_of(names) as cluster:
             route = await cluster.routes.find("T")
             await names.stop()
             cluster.routes.forget("T")

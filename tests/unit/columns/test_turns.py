@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from rmqtool.columns.compiled import AWAY, holding
+from tests.support.waiting import wait_for_end
 
 
 def test_a_turn_is_given_away_and_taken_again() -> None:
@@ -57,6 +58,6 @@ def test_the_other_thread_runs_only_while_the_first_is_away() -> None:
         thread.join(0.05)
         seen.append("first")
         with AWAY:
-            thread.join(10)
+            wait_for_end(thread)
         seen.append("first again")
     assert seen == ["first", "other", "first again"]

@@ -25,6 +25,7 @@ from tests.support.engine_stores import (
 )
 from tests.support.faulty import FaultyFileSystem
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.waiting import PATIENCE
 
 V4_9, V5_3, V5_4 = Version
 SYNC = FlushDiskType.SYNC_FLUSH
@@ -86,12 +87,12 @@ def test_others_do_not_wait_longer_than_the_limit_for_one_that_hangs(monkeypatch
 
         def hang() -> None:
             hangs.set()
-            assert goes_on.wait(60)
+            assert goes_on.wait(PATIENCE)
 
         during_next(monkeypatch, "fdatasync", hang)
         leader = threading.Thread(target=store.put, args=(a_message(1),))
         leader.start()
-        assert hangs.wait(60)
+        assert hangs.wait(PATIENCE)
         follower = store.put_async(a_message(2))
         clock_of(store).advance(-1)
         # The clock of the store stands still; the real one decides how long a lock is waited for.
@@ -100,10 +101,10 @@ def test_others_do_not_wait_longer_than_the_limit_for_one_that_hangs(monkeypatch
         waiter.join(0.05)
         assert waiter.is_alive()
         clock_of(store).advance(10)
-        waiter.join(60)
+        waiter.join(PATIENCE)
         assert follower.status is PutStatus.FLUSH_DISK_TIMEOUT
         goes_on.set()
-        leader.join(60)
+        leader.join(PATIENCE)
         store.flush_now()
         assert store.condition().flushed_offset == follower.end_offset
 
@@ -243,7 +244,7 @@ def test_what_another_is_still_forcing_is_not_durable(monkeypatch: pytest.Monkey
         store.dispatch_now()
         during_next(monkeypatch, "fdatasync", meanwhile)
         store._upkeep.flush_queues()
-        second.join(60)
+        second.join(PATIENCE)
         assert seen == [(True, 0)]
         assert checkpoint_of(store).logics_msg_timestamp == put.store_timestamp
 
@@ -272,7 +273,7 @@ def test_producers_in_threads_share_syncs() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         assert statuses == [PutStatus.PUT_OK] * 400
         assert store.condition().flushed_offset == store.condition().wrote_offset
     records = list(iter_records(store.setup.files))
@@ -302,7 +303,7 @@ class Joined:
 
     def statuses(self) -> list[PutStatus | None]:
         for thread in self.threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         return [self.tickets[number].status for number in range(len(self.threads))]
 
 
@@ -360,7 +361,7 @@ def test_threads_write_force_and_dispatch() -> None:
     with store:
         store.start()
         tickets = [store.put_async(a_message(number)) for number in range(3)]
-        assert arrived.wait(60)
+        assert arrived.wait(PATIENCE)
         assert [store.wait(ticket) for ticket in tickets] == [PutStatus.PUT_OK] * 3
 
 

@@ -22,6 +22,7 @@ from rmqtool.formats import layouts
 from tests.support.engine_stores import SEGMENT, a_message, clock_of, read_bytes, small_setup, small_store
 from tests.support.faulty import FaultyFileSystem
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.waiting import PATIENCE
 
 every_version = pytest.mark.parametrize("version", list(Version))
 
@@ -80,7 +81,7 @@ def test_a_second_start_in_another_process_fails(tmp_path: Path) -> None:
         store.put(a_message())
         root = Path(__file__).resolve().parents[3]
         command = [sys.executable, "-c", program, str(tmp_path)]
-        said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=60)
+        said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=PATIENCE)
         assert f"process {os.getpid()}" in said.stdout
         assert store.put(a_message()).is_ok
 

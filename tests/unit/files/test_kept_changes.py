@@ -19,6 +19,7 @@ from rmqtool.files.kept_changes import CHANGES, KeptChanges, KeptOverlay
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.support.stores import tree_state
+from tests.support.waiting import PATIENCE, wait_for_end
 
 Places = tuple[Path, Path]
 
@@ -299,7 +300,7 @@ def test_a_second_thread_waits_for_the_sync_of_the_first(places: Places, monkeyp
 
     def slow(descriptor: int) -> None:
         begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE)
         real(descriptor)
 
     with opened(places) as overlay:
@@ -308,10 +309,9 @@ def test_a_second_thread_waits_for_the_sync_of_the_first(places: Places, monkeyp
         first = threading.Thread(target=overlay.sync)
         second = threading.Thread(target=lambda: (overlay.sync(), ended.set()))
         first.start()
-        assert begun.wait(10)
+        assert begun.wait(PATIENCE)
         second.start()
         assert not ended.wait(0.2)
         may_end.set()
-        first.join(10)
-        second.join(10)
+        wait_for_end(first, second)
         assert ended.is_set()

@@ -18,6 +18,7 @@ from rmqtool.errors import Exit, ReadFailed, StoreInUse, WriteFailed
 from rmqtool.files.filesystem import Attributes, LockState
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
+from tests.support.waiting import PATIENCE
 
 # Another process that locks the first byte of the file as a broker does, says so, and holds it until its input ends.
 HOLDER = """
@@ -41,7 +42,7 @@ def another_process(lock: Path, start: int = 0) -> Iterator[int]:
             yield process.pid
         finally:
             process.stdin.close()
-            process.wait(20)
+            process.wait(PATIENCE)
 
 
 def another_process_may_lock(lock: Path) -> bool:

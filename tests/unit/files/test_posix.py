@@ -20,6 +20,7 @@ from rmqtool.files import posix
 from rmqtool.files.filesystem import Attributes, Entry, Extent, Kind, NotInMemory
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
+from tests.support.waiting import PATIENCE
 
 MIB = 1 << 20
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
@@ -200,7 +201,7 @@ def plant(path: Path, kind: Kind) -> None:
 STRANGE = [Kind.DIRECTORY, Kind.FIFO, Kind.SYMLINK, Kind.SOCKET, Kind.CHARACTER_DEVICE, Kind.BLOCK_DEVICE]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(PATIENCE)
 @pytest.mark.parametrize("kind", STRANGE)
 def test_what_is_not_a_regular_file_is_refused_at_once(
     kind: Kind, tmp_path: Path, reading: PosixReadableFileSystem, writing: PosixWritableFileSystem

@@ -22,6 +22,7 @@ from tests.support.builders import blank, queue_unit, record
 from tests.support.counted_files import CountedFiles
 from tests.support.damaged import VERSIONS, Workshop, mutations, sample
 from tests.support.seeded_stores import make_segment
+from tests.support.waiting import PATIENCE
 
 SEGMENT = 1 << 20
 START = 1_700_000_000_000
@@ -234,7 +235,7 @@ def test_columns_find_the_end_of_damaged_stores(
         assert by_columns == plain, key
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(PATIENCE)
 @pytest.mark.parametrize("empty", [[4096], [4096, 2 * 4096]])
 def test_empty_segments_behind_the_last_record_end_the_walk(empty: list[int], tmp_path: Path) -> None:
     """An empty segment ends where it begins: the walk must not take it for its own successor."""

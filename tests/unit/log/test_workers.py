@@ -16,8 +16,7 @@ from rmqtool.cli import main
 from rmqtool.errors import UsageError
 from rmqtool.log import ranges, stream
 from rmqtool.log.ranges import Write, run_in_order
-
-LATEST = 20
+from tests.support.waiting import PATIENCE, wait_for
 
 
 def squared(task: int, write: Write) -> int:
@@ -26,20 +25,13 @@ def squared(task: int, write: Write) -> int:
     return task * task
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + LATEST
-    while not is_so():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.001)
-
-
 def test_results_come_in_the_order_of_the_tasks() -> None:
     """The first task ends last."""
     others = threading.Barrier(3)
 
     def work(task: int, write: Write) -> int:
         if task < 3:
-            others.wait(LATEST)
+            others.wait(PATIENCE)
             time.sleep(0.03 * (3 - task))
         return squared(task, write)
 
@@ -56,7 +48,7 @@ def test_each_thread_asks_its_own_work() -> None:
     def work_of(number: int) -> Callable[[Any, Write], int]:
         def work(task: int, write: Write) -> int:
             if task < 2:
-                both.wait(LATEST)
+                both.wait(PATIENCE)
             askers[number].add(threading.get_ident())
             return number
 
@@ -89,12 +81,12 @@ def test_what_is_raised_in_a_thread_is_raised_in_its_turn(error: Exception) -> N
             raise error
         return squared(task, write)
 
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     results = run_in_order([work] * 2, range(10))
     assert [next(results).value for _ in range(3)] == [0, 1, 4]
     with pytest.raises(type(error), match=str(error)):
         next(results)
-    assert threading.active_count() == before
+    assert {*threading.enumerate()} <= before
 
 
 def test_closing_waits_for_what_is_being_done_and_starts_no_more() -> None:
@@ -105,18 +97,19 @@ def test_closing_waits_for_what_is_being_done_and_starts_no_more() -> None:
     def work(task: int, write: Write) -> int:
         begun.append(task)
         if task:
-            assert let_go.wait(LATEST)
+            assert let_go.wait(PATIENCE)
         ended.append(task)
         return squared(task, write)
 
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     results = run_in_order([work] * 2, range(100))
     assert next(results).value == 0
-    wait_until(lambda: len(begun) == 3)
-    threading.Timer(0.02, let_go.set).start()
+    wait_for(lambda: len(begun) == 3)
+    before.add(timer := threading.Timer(0.02, let_go.set))
+    timer.start()
     results.close()
     assert sorted(begun) == sorted(ended) == [0, 1, 2]
-    wait_until(lambda: threading.active_count() == before)
+    wait_for(lambda: {*threading.enumerate()} <= before)
 
 
 @pytest.mark.parametrize("command", ["cat --jsonl", "cat --count", "check --json", "stat --json"])

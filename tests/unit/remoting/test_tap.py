@@ -16,6 +16,7 @@ import pytest
 
 from rmqtool.remoting.command import ANSWER, RemotingCommand
 from rmqtool.remoting.frames import encode_frame
+from tests.support.waiting import run
 from tools.tap import Link, Side, Tap, parse_link
 
 ASK = encode_frame(RemotingCommand(310, {"a": "PG", "Signature": "c2ln"}, b"hello", opaque=7))
@@ -29,7 +30,7 @@ def recorded(talk: Talk, answer: bytes, *, raw: bool = False) -> tuple[bytes, by
     """Return what the server got, what the client got, and the lines of the proxy between them."""
     out = io.StringIO()
 
-    async def run() -> tuple[bytes, bytes]:
+    async def talking() -> tuple[bytes, bytes]:
         got = asyncio.get_running_loop().create_future()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +55,7 @@ def recorded(talk: Talk, answer: bytes, *, raw: bool = False) -> tuple[bytes, by
         server.close()
         return result
 
-    server_got, client_got = asyncio.run(asyncio.wait_for(run(), 20))
+    server_got, client_got = run(talking())
     return server_got, client_got, [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -103,7 +104,7 @@ def test_a_connection_that_ends_within_a_frame_is_told() -> None:
 def test_a_broker_that_is_not_there_is_told() -> None:
     out = io.StringIO()
 
-    async def run() -> bytes:
+    async def talking() -> bytes:
         taken = await asyncio.start_server(lambda *_: None, HOST, 0)
         port = taken.sockets[0].getsockname()[1]
         taken.close()
@@ -115,7 +116,7 @@ def test_a_broker_that_is_not_there_is_told() -> None:
             await writer.wait_closed()
         return seen
 
-    assert asyncio.run(asyncio.wait_for(run(), 20)) == b""
+    assert run(talking()) == b""
     (line,) = map(json.loads, out.getvalue().splitlines())
     assert (line["event"], line["from"]) == ("refused", "broker")
 
@@ -124,7 +125,7 @@ def test_a_client_that_resets_its_connection_is_told_to_the_broker() -> None:
     """It vanishes while the broker still talks: the broker sees the end, and nothing goes wrong in the proxy."""
     out, unhandled = io.StringIO(), []
 
-    async def run() -> None:
+    async def talking() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: unhandled.append(context))
         ended = loop.create_future()
@@ -149,7 +150,7 @@ def test_a_client_that_resets_its_connection_is_told_to_the_broker() -> None:
                 await asyncio.sleep(0)
         server.close()
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    run(talking())
     assert unhandled == []
 
 
@@ -160,7 +161,7 @@ def test_a_side_that_cannot_be_told_of_an_end_is_gone() -> None:
         def write_eof(self) -> None:
             raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
 
-    async def run() -> None:
+    async def passing() -> None:
         link = Link((HOST, 0), (HOST, 1))
         reader = asyncio.StreamReader()
         reader.feed_eof()
@@ -168,7 +169,7 @@ def test_a_side_that_cannot_be_told_of_an_end_is_gone() -> None:
         await Tap(out, [link])._pass(client, broker, reader, Gone())  # type: ignore[arg-type]
 
     out = io.StringIO()
-    asyncio.run(run())
+    run(passing())
     assert json.loads(out.getvalue())["event"] == "closed"
 
 

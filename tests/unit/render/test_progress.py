@@ -9,6 +9,7 @@ import pytest
 from rmqtool.progress import Progress
 from rmqtool.render import progress
 from rmqtool.render.progress import TerminalProgress
+from tests.support.waiting import wait_for_end
 
 
 def words(stderr: io.StringIO) -> str:
@@ -89,8 +90,7 @@ def test_progress_does_not_wait_for_a_terminal_that_takes_no_output(monkeypatch:
         erased = len(stderr.getvalue())
         other = threading.Thread(target=bar.advance, args=(3,), daemon=True)
         other.start()
-        other.join(5)
-        assert not other.is_alive()
+        wait_for_end(other)
         assert stderr.getvalue()[erased:] == ""
     bar.advance(1)
     bar.finish()

@@ -20,6 +20,7 @@ from tests.support.builders import properties, record
 from tests.support.scripted_cluster import in_thread
 from tests.support.scripted_master import FIRST_TIME, SEGMENT, ScriptedMaster, log_files
 from tests.support.scripted_peer import reply
+from tests.support.waiting import wait_for, wait_for_end
 
 
 @pytest.fixture(autouse=True)
@@ -72,13 +73,6 @@ def test_byte_0_is_asked_for_by_1_and_reports_end_at_the_end(master, tmp_path):
     assert master.starts == [1]
     assert master.reports == sorted(master.reports)
     wait_for(lambda: master.reports[-1] == len(master.log))
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_a_mirror_goes_on_with_bytes_before_its_end(master, tmp_path):
@@ -298,7 +292,7 @@ def test_a_mirror_follows_until_it_is_stopped(master, tmp_path):
         master.grow(20)
     wait_for(lambda: master.reports[-1] == len(master.log))
     stop.set()
-    thread.join(10)
+    wait_for_end(thread)
     assert log_files(tmp_path / "m") == master.files()
     assert told[0] == {"event": "connected", "master": master.address}
 
@@ -454,7 +448,7 @@ def following(controlled, tmp_path):
     thread.start()
     yield told
     stop.set()
-    thread.join(10)
+    wait_for_end(thread)
 
 
 def ends_at(root, master, end):
@@ -510,7 +504,7 @@ def test_a_live_mirror_has_queues_while_it_grows(master, tmp_path):
     found = rmqtool.query(str(root), "T/0@200")
     assert [one["queueOffset"] for one in found["messages"]] == [200]
     stop.set()
-    thread.join(10)
+    wait_for_end(thread)
     assert log_files(root) == master.files()
     assert [one.code for one in rmqtool.check(str(root))] == []
 
@@ -581,8 +575,7 @@ def running(master, tmp_path):
 
     yield start
     stop.set()
-    for thread in threads:
-        thread.join(10)
+    wait_for_end(*threads)
 
 
 def test_a_gap_that_opens_before_a_connected_mirror_is_told_and_skipped(master, running, tmp_path):

@@ -20,6 +20,7 @@ from rmqtool.remoting.command import ANSWER, RemotingCommand
 from rmqtool.remoting.frames import encode_frame
 from rmqtool.remoting.requests.topics import GetTopicStatsInfo
 from tests.support.engine_stores import small_store
+from tests.support.waiting import wait_for_end
 from tests.support.wire_client import WireClient, heartbeat, pull_fields, send_fields, served
 
 
@@ -151,7 +152,7 @@ def test_members_are_asked_for_their_offsets(server: Any, client: WireClient) ->
             # The second one cannot say it.
             code = ResponseCode.SUCCESS if number == 0 else ResponseCode.SYSTEM_ERROR
             member.socket.sendall(encode_frame(RemotingCommand(code, {}, body, asked.opaque, ANSWER)))
-        asking.join(20)
+        wait_for_end(asking)
     (answer,) = told
     found = GetConsumerStatusBody.decode(answer.body).consumer_table
     assert found is not None

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,16 +15,17 @@ import pytest
 
 import rmqtool
 from rmqtool.broker.processors.pull_message import Pulling
+from rmqtool.engine.clock import SystemClock
 from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import NotInMemory
 from rmqtool.files.posix import PosixReadableFile
 from rmqtool.files.posix_write import PosixWritableFile
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.command import RemotingCommand
+from tests.support.waiting import PATIENCE, wait_for
 from tests.support.wire_client import WireClient, heartbeat, pull_fields, send_fields
 
 SMALL = {"mappedFileSizeCommitLog": str(1 << 20), "maxIndexNum": "1000", "maxHashSlotNum": "100"}
-LONG = 1.0
 COLD = ("commitlog", "index")
 
 
@@ -55,9 +55,10 @@ class Disk:
         return self.is_slow and not self.over.is_set() and file.path.startswith(COLD)
 
     def wait(self) -> None:
-        """Wait as a read does."""
+        """Wait as a read does: longer than any client."""
         self.entered.set()
-        self.over.wait(20)
+        if not self.over.wait(2 * PATIENCE):
+            self.over.set()
 
 
 @pytest.fixture
@@ -150,11 +151,9 @@ def test_only_who_asks_waits_for_a_slow_disk(root: Path, disk: Disk, name: str) 
             assert client.ask(15, {"consumerGroup": "G", **QUEUE, "commitOffset": 1}).code == 0
         with disk.slow():
             waiting = client.send(code, {key: place if value is ... else value for key, value in fields.items()})
-            assert disk.entered.wait(10)
-            begun = time.monotonic()
+            assert disk.entered.wait(PATIENCE)
             assert other.ask(310, send_fields("Warm"), b"warm").code == 0
             assert json.loads(other.ask(38, {"consumerGroup": "G"}).body)["consumerIdList"] == ["member"]
-            assert time.monotonic() - begun < LONG
             assert not disk.over.is_set()
         found = client.answer_to(waiting)
         assert found.code == 0
@@ -169,7 +168,7 @@ def test_a_pull_commits_once_before_it_waits(root: Path, disk: Disk) -> None:
         fill(client)
         with disk.slow():
             waiting = client.send(11, pull_fields("Cold") | {"sysFlag": 5, "commitOffset": 0})
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             assert other.ask(15, commit | {"commitOffset": 1}).code == 0
         assert b"cold" in client.answer_to(waiting).body
         assert other.ask(14, commit).ext["offset"] == "1"
@@ -181,7 +180,7 @@ def test_a_pop_takes_each_message_once_when_its_bytes_have_come(root: Path, disk
         fill(one, count=3)
         with disk.slow():
             first = one.send(200050, POP | {"queueId": 0})
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             second = two.send(200050, POP | {"queueId": 0})
             assert two.ask(30, QUEUE).code == 0
         assert [b"cold %d" % number in one.answer_to(first).body for number in range(1)] == [True]
@@ -218,7 +217,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing(root: Path, disk: Di
         with disk.slow():
             with WireClient(server.broker) as client:
                 client.send(200050, POP)
-                assert disk.entered.wait(10)
+                assert disk.entered.wait(PATIENCE)
             assert other.ask(30, QUEUE).ext["offset"] == "1"
         assert b"cold 0" in other.ask(200050, POP).body
 
@@ -229,10 +228,10 @@ def test_a_transaction_is_ended_also_when_its_producer_has_hung_up(root: Path, d
             half = producer.ask(310, send_fields("Cold", "TRAN_MSG\x01true\x02PGROUP\x01PG\x02") | {"f": 4}, b"half")
             commit = {"producerGroup": "PG", "tranStateTableOffset": half.ext["queueOffset"], "commitOrRollback": 8}
             commit |= {"commitLogOffset": int(half.ext["msgId"][-16:], 16), "fromTransactionCheck": "false"}
-            waiting = other.send(11, pull_fields("Cold", wait=10_000))
+            waiting = other.send(11, pull_fields("Cold", wait=600_000))
             with disk.slow():
                 producer.oneway(37, commit | {"msgId": "k"})
-                assert disk.entered.wait(10)
+                assert disk.entered.wait(PATIENCE)
                 producer.socket.close()
                 # By then the server knows.
                 assert [other.ask(30, QUEUE).code for _ in range(3)] == [0] * 3
@@ -241,23 +240,21 @@ def test_a_transaction_is_ended_also_when_its_producer_has_hung_up(root: Path, d
 
 def test_of_pops_that_wait_only_the_first_waits_for_cold_bytes(root: Path, disk: Disk) -> None:
     """The others stay where they are until it is answered, or its client is gone."""
-    many = POP | {"pollTime": 10_000, "queueId": 0, "maxMsgNums": 1}
+    many = POP | {"pollTime": 600_000, "queueId": 0, "maxMsgNums": 1}
     count = {"consumerGroup": "G", **QUEUE}
     with rmqtool.serve(root) as server, WireClient(server.broker) as other, ExitStack() as stack:
         fill(other)
         assert b"cold 0" in other.ask(200050, POP).body
         clients = [stack.enter_context(WireClient(server.broker)) for _ in range(3)]
-        waiting = [one.send(200050, many | {"bornTime": int(time.time() * 1000)}) for one in clients]
-        while other.ask(200055, count).ext["pollingNum"] != "3":
-            time.sleep(0.01)
+        waiting = [one.send(200050, many) for one in clients]
+        wait_for(lambda: other.ask(200055, count).ext["pollingNum"] == "3")
         with disk.slow():
             assert other.ask(310, send_fields("Cold"), b"new").code == 0
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             assert other.ask(200055, count).ext["pollingNum"] == "2"
             clients[0].socket.close()
             # The server learns it, and has the next one wait for the bytes.
-            while other.ask(200055, count).ext["pollingNum"] != "1":
-                time.sleep(0.01)
+            wait_for(lambda: other.ask(200055, count).ext["pollingNum"] == "1")
         assert b"new" in clients[1].answer_to(waiting[1]).body
         assert other.ask(200055, count).ext["pollingNum"] == "1"
         assert other.ask(310, send_fields("Cold"), b"newer").code == 0
@@ -269,33 +266,38 @@ def test_searches_leave_threads_to_the_others(root: Path, disk: Disk) -> None:
         (place,) = fill(client)
         with disk.slow():
             waiting = [client.send(29, {**QUEUE, "timestamp": number}) for number in range(6)]
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             viewing = client.send(33, {"offset": place})
             assert client.ask(30, QUEUE).code == 0
             assert len(disk.fetches) == 1
         assert [one.ext["offset"] for one in answers(client, [*waiting, viewing])[:6]] == ["0"] * 6
 
 
-def test_a_pop_waits_for_a_slow_disk_as_long_as_its_client(root: Path, disk: Disk) -> None:
+def test_a_pop_waits_for_a_slow_disk_as_long_as_its_client(
+    root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_700_000_000_000]
+    monkeypatch.setattr(SystemClock, "now", lambda _: now[0])
     with rmqtool.serve(root) as server, WireClient(server.broker) as client:
         fill(client)
         with disk.slow():
-            late = client.send(200050, POP | {"bornTime": int(time.time() * 1000)})
-            assert disk.entered.wait(10)
-            time.sleep(0.6)
+            late = client.send(200050, POP | {"bornTime": now[0]})
+            assert disk.entered.wait(PATIENCE)
+            now[0] += 9_999
         assert b"cold 0" in client.answer_to(late).body
 
 
 def test_a_pop_whose_client_waits_no_more_takes_nothing(
     root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqtool.broker.processors.pop_message._GIVEN_UP", 500)
+    now = [1_700_000_000_000]
+    monkeypatch.setattr(SystemClock, "now", lambda _: now[0])
     with rmqtool.serve(root) as server, WireClient(server.broker) as client:
         fill(client)
         with disk.slow():
-            late = client.send(200050, POP | {"bornTime": int(time.time() * 1000)})
-            assert disk.entered.wait(10)
-            time.sleep(0.6)
+            late = client.send(200050, POP | {"bornTime": now[0]})
+            assert disk.entered.wait(PATIENCE)
+            now[0] += 10_001
         assert client.answer_to(late).code == ResponseCode.POLLING_TIMEOUT
         assert b"cold 0" in client.ask(200050, POP).body
 
@@ -306,7 +308,7 @@ def test_requests_for_one_place_share_a_fetch(root: Path, disk: Disk) -> None:
         with disk.slow():
             # As many as a client with hundreds of queues sends at once.
             waiting = [client.send(11, pull_fields("Cold")) for _ in range(400)]
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             assert client.ask(30, QUEUE).code == 0
         assert all(b"cold" in one.body for one in answers(client, waiting))
         assert len(disk.fetches) == 1
@@ -319,7 +321,7 @@ def test_who_waits_for_a_turn_holds_no_descriptor(root: Path, disk: Disk) -> Non
         with disk.slow():
             before = len(os.listdir("/proc/self/fd"))
             waiting = [client.send(33, {"offset": place}) for place in places]
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             assert client.ask(30, QUEUE).code == 0
             assert len(disk.fetches) == 4
             assert len(os.listdir("/proc/self/fd")) - before < 10
@@ -380,7 +382,7 @@ def test_a_failed_fetch_fails_one_request(root: Path, disk: Disk, monkeypatch: p
 
     def wait_and_fail() -> None:
         disk.entered.set()
-        disk.over.wait(20)
+        disk.over.wait(2 * PATIENCE)
         if failures:
             raise failures.pop()
 
@@ -389,7 +391,7 @@ def test_a_failed_fetch_fails_one_request(root: Path, disk: Disk, monkeypatch: p
         fill(client)
         with disk.slow():
             waiting = [client.send(11, pull_fields("Cold")) for _ in range(3)]
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             assert client.ask(30, QUEUE).code == 0
         assert [one.code for one in answers(client, waiting)] == [ResponseCode.SYSTEM_ERROR, 0, 0]
 
@@ -399,7 +401,7 @@ def test_a_block_that_cannot_be_read_fails_all_in_the_end(
 ) -> None:
     def wait_and_fail() -> None:
         disk.entered.set()
-        disk.over.wait(20)
+        disk.over.wait(2 * PATIENCE)
         raise ReadFailed("cannot read: Input/output error", file="log")
 
     monkeypatch.setattr(disk, "wait", wait_and_fail)
@@ -408,7 +410,7 @@ def test_a_block_that_cannot_be_read_fails_all_in_the_end(
         fill(client)
         disk.is_cold = True
         waiting = [client.send(11, pull_fields("Cold")) for _ in range(100)]
-        assert disk.entered.wait(10)
+        assert disk.entered.wait(PATIENCE)
         assert client.ask(30, QUEUE).code == 0
         disk.over.set()
         assert {one.code for one in answers(client, waiting)} == {ResponseCode.SYSTEM_ERROR}
@@ -480,7 +482,7 @@ def test_a_held_request_that_fails_fails_alone(root: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Pulling, "look_again", fail_once)
     with rmqtool.serve(root) as server, WireClient(server.broker) as client, WireClient(server.broker) as other:
         fill(client)
-        waiting = [client.send(11, pull_fields("Cold", 1, wait=10_000)) for _ in range(3)]
+        waiting = [client.send(11, pull_fields("Cold", 1, wait=600_000)) for _ in range(3)]
         assert client.ask(30, QUEUE).code == 0
         assert other.ask(310, send_fields("Cold"), b"new").code == 0
         found = answers(client, waiting)
@@ -511,11 +513,9 @@ def test_a_disk_that_does_not_answer_does_not_keep_the_server(root: Path, disk: 
         places = fill(client, count=6)
         with disk.slow():
             waiting = [client.send(33, {"offset": place}) for place in places]
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             assert client.ask(30, QUEUE).code == 0
-            begun = time.monotonic()
             stack.close()
-            assert time.monotonic() - begun < 5
             assert not disk.over.is_set()
             assert [one.code for one in answers(client, waiting[4:])] == [ResponseCode.SYSTEM_BUSY] * 2
 
@@ -546,23 +546,26 @@ def test_a_query_forces_nothing_to_the_disk(root: Path, monkeypatch: pytest.Monk
         assert [path for path in forced if path.startswith("index")] == []
 
 
-def test_what_a_cold_request_stores_reaches_consumers(root: Path, disk: Disk) -> None:
-    """The message of a transaction whose half message was cold wakes the pull that waits for it."""
+def test_what_a_cold_request_stores_reaches_consumers(root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message of a transaction whose half message was cold wakes the pull that waits for it.
+
+    It waits for nothing else: what a server does now and then would find the message too.
+    """
+    for period in ("_DUE", "_SECOND", "_SAVE"):
+        monkeypatch.setattr(f"rmqtool.server.lifecycle.{period}", 3600.0)
     with rmqtool.serve(root) as server, WireClient(server.broker) as producer, WireClient(server.broker) as consumer:
         half = producer.ask(310, send_fields("Cold", "TRAN_MSG\x01true\x02PGROUP\x01PG\x02") | {"f": 4}, b"half")
         assert producer.ask(30, QUEUE).ext["offset"] == "0"
-        waiting = consumer.send(11, pull_fields("Cold", wait=10_000))
+        waiting = consumer.send(11, pull_fields("Cold", wait=600_000))
         commit = {"producerGroup": "PG", "tranStateTableOffset": half.ext["queueOffset"], "commitOrRollback": 8}
         commit |= {"commitLogOffset": int(half.ext["msgId"][-16:], 16), "fromTransactionCheck": "false", "msgId": "k"}
         with disk.slow():
             committing = producer.send(37, commit)
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             # It dispatches, so that nothing is due any more.
             assert producer.ask(30, QUEUE).ext["offset"] == "0"
         assert producer.answer_to(committing).code == 0
-        begun = time.monotonic()
         assert b"half" in consumer.answer_to(waiting).body
-        assert time.monotonic() - begun < 0.5
 
 
 def test_a_held_pop_whose_bytes_cannot_be_read_gives_way_to_the_next(
@@ -572,12 +575,12 @@ def test_a_held_pop_whose_bytes_cannot_be_read_gives_way_to_the_next(
 
     def wait_and_fail() -> None:
         disk.entered.set()
-        disk.over.wait(20)
+        disk.over.wait(2 * PATIENCE)
         if failures:
             raise failures.pop()
 
     monkeypatch.setattr(disk, "wait", wait_and_fail)
-    many = POP | {"pollTime": 15_000, "queueId": 0, "maxMsgNums": 1}
+    many = POP | {"pollTime": 600_000, "queueId": 0, "maxMsgNums": 1}
     count = {"consumerGroup": "G", **QUEUE}
     with rmqtool.serve(root) as server, WireClient(server.broker) as other, ExitStack() as stack:
         fill(other)
@@ -585,16 +588,14 @@ def test_a_held_pop_whose_bytes_cannot_be_read_gives_way_to_the_next(
         clients = [stack.enter_context(WireClient(server.broker)) for _ in range(2)]
         waiting = []
         for number, one in enumerate(clients, 1):
-            waiting.append(one.send(200050, many | {"bornTime": int(time.time() * 1000)}))
-            while other.ask(200055, count).ext["pollingNum"] != str(number):
-                time.sleep(0.01)
+            waiting.append(one.send(200050, many))
+            wait_for(lambda held=str(number): other.ask(200055, count).ext["pollingNum"] == held)
         with disk.slow():
             assert other.ask(310, send_fields("Cold"), b"new").code == 0
-            assert disk.entered.wait(10)
-        begun = time.monotonic()
+            assert disk.entered.wait(PATIENCE)
         assert clients[0].answer_to(waiting[0]).code == ResponseCode.SYSTEM_ERROR
+        # It is not the end of its time that wakes it.
         assert b"new" in clients[1].answer_to(waiting[1]).body
-        assert time.monotonic() - begun < LONG
 
 
 @pytest.mark.parametrize("subscription", ["*", "TagB"])
@@ -602,12 +603,12 @@ def test_a_held_pull_does_not_keep_the_loop_at_the_disk(root: Path, disk: Disk, 
     """What was stored just now may have left the memory already."""
     with rmqtool.serve(root) as server, WireClient(server.broker) as client, WireClient(server.broker) as other:
         fill(other)
-        waiting = client.send(11, pull_fields("Cold", 1, wait=15_000, subscription=subscription))
+        waiting = client.send(11, pull_fields("Cold", 1, wait=600_000, subscription=subscription))
         assert client.ask(30, QUEUE).code == 0
         with disk.slow():
             assert other.ask(310, send_fields("Cold", "TAGS\x01TagA\x02"), b"new").code == 0
             assert other.ask(310, send_fields("Cold", "TAGS\x01TagB\x02"), b"newer").code == 0
-            assert disk.entered.wait(10)
+            assert disk.entered.wait(PATIENCE)
             assert other.ask(30, QUEUE).ext["offset"] == "3"
             assert not disk.over.is_set()
         assert (b"newer" if subscription == "TagB" else b"new") in client.answer_to(waiting).body
@@ -624,9 +625,7 @@ def test_a_search_that_lists_a_cold_queue_keeps_nobody_else(
         other.ask(34, {}, heartbeat("member", "G", {"Warm": "*"}))
         with disk.slow():
             waiting = client.send(29, {**QUEUE, "timestamp": 1})
-            assert disk.entered.wait(10)
-            begun = time.monotonic()
+            assert disk.entered.wait(PATIENCE)
             assert b"cold 0" in other.ask(11, pull_fields("Warm")).body
-            assert time.monotonic() - begun < LONG
             assert not disk.over.is_set()
         assert client.answer_to(waiting).ext["offset"] == "0"

@@ -20,6 +20,7 @@ from rmqtool.files.posix_write import PosixWritableFile, PosixWritableFileSystem
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.response_codes import ResponseCode
 from tests.support.serve_process import ServeProcess
+from tests.support.waiting import PATIENCE, wait_for, wait_for_end
 from tests.support.wire_client import WireClient, heartbeat, pull_fields, send_fields
 
 SMALL = {"mappedFileSizeCommitLog": str(1 << 20), "maxIndexNum": "1000", "maxHashSlotNum": "100"}
@@ -52,7 +53,9 @@ class Stall:
     def wait(self, file: PosixWritableFile) -> None:
         if self.is_on and "commitlog" in file.path:
             self.entered.set()
-            self.over.wait(20)
+            # Longer than any client waits.
+            if not self.over.wait(2 * PATIENCE):
+                self.over.set()
 
 
 @pytest.fixture
@@ -89,23 +92,19 @@ def test_while_a_sync_stalls_everything_else_goes_on(root: Path, stalls: dict[st
         assert taken(client, "Slow", 1) == {b"durable"}
         with WireClient(server.broker) as producer, WireClient(server.broker) as other, stall.on():
             opaque = producer.send(310, send_fields("Slow"), b"waits")
-            assert stall.entered.wait(10)
-            longest, end, number = 0.0, time.monotonic() + STALL / 2, 0
+            assert stall.entered.wait(PATIENCE)
             commit = {"producerGroup": "PG", "tranStateTableOffset": half.ext["queueOffset"], "commitOrRollback": 8}
             commit |= {"commitLogOffset": offset_of(half.ext["msgId"]), "fromTransactionCheck": "false", "msgId": "k"}
-            while time.monotonic() < end:
-                begun = time.monotonic()
+            for number in range(8):
                 other.ask(34, {}, heartbeat("other", "Slow", {"Slow": "*"}))
                 members = json.loads(other.ask(38, {"consumerGroup": "Slow"}).body)["consumerIdList"]
                 assert sorted(members) == ["member", "other"]
                 assert b"durable" in other.ask(11, pull_fields("Slow", group="Slow")).body
                 if number == 3:
                     assert other.ask(37, commit).code == 0
-                number += 1
-                longest = max(longest, time.monotonic() - begun)
-                time.sleep(0.05)
-            assert number > 5
-            assert longest < STALL / 3, f"a request took {longest:.1f} s"
+                # Upkeep and deliveries come meanwhile.
+                time.sleep(0.15)
+            assert not stall.over.is_set()
             stall.over.set()
             assert producer.answer_to(opaque).code == 0
         assert taken(client, "Slow", 4) == {b"durable", b"later", b"half", b"waits"}
@@ -117,10 +116,7 @@ def offset_of(message_id: str) -> int:
 
 def taken(client: WireClient, topic: str, count: int) -> set[bytes]:
     """Return the bodies of a queue when it has so many messages."""
-    end = time.monotonic() + 20
-    while int(client.ask(30, {"topic": topic, "queueId": 0}).ext["offset"]) < count:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(lambda: int(client.ask(30, {"topic": topic, "queueId": 0}).ext["offset"]) >= count)
     body, at, found = client.ask(11, pull_fields(topic)).body, 0, set()
     while at < len(body):
         record = decode_record(body, at)
@@ -138,7 +134,7 @@ def test_a_write_that_stalls_loses_no_member(root: Path, stalls: dict[str, Stall
         assert producer.ask(310, send_fields("Stall"), b"x").code == 0
         with stall.on():
             opaque = producer.send(310, send_fields("Stall"), b"y")
-            assert stall.entered.wait(10)
+            assert stall.entered.wait(PATIENCE)
             asked = client.send(38, {"consumerGroup": "Stall"})
             time.sleep(STALL)
         assert producer.answer_to(opaque).code == 0
@@ -164,10 +160,7 @@ def test_with_a_full_disk_routes_lose_the_write_bit(root: Path, monkeypatch: pyt
         assert client.ask(310, send_fields("Full"), b"x").code == 0
         assert permission() == 6
         is_full.set()
-        end = time.monotonic() + 30
-        while permission() != 4:
-            assert time.monotonic() < end, "the route keeps the write bit"
-            time.sleep(0.1)
+        wait_for(lambda: permission() == 4, "the route keeps the write bit")
         refused = client.ask(310, send_fields("Full"), b"y")
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert refused.remark is not None
@@ -209,9 +202,8 @@ def test_after_a_failed_write_the_status_is_7_at_the_end(root: Path, tmp_path: P
             assert client.ask(310, send_fields("Status"), b"before").code == 0
             assert taken(client, "Status", 1) == {b"before"}
             server.process.send_signal(signal.SIGUSR1)
-            end = time.monotonic() + 10
-            while client.ask(310, send_fields("Status"), b"after").code != ResponseCode.SERVICE_NOT_AVAILABLE:
-                assert time.monotonic() < end
+            refused = ResponseCode.SERVICE_NOT_AVAILABLE
+            wait_for(lambda: client.ask(310, send_fields("Status"), b"after").code == refused)
             assert b"before" in client.ask(11, pull_fields("Status")).body
         assert server.stop() == Exit.WRITE_FAILED
     finally:
@@ -259,11 +251,6 @@ def test_producers_that_go_on_do_not_keep_a_server_from_ending(root: Path, monke
         threads = [threading.Thread(target=produce, args=(server.broker,), daemon=True) for _ in range(3)]
         for thread in threads:
             thread.start()
-        while stored[0] < 10:
-            time.sleep(0.01)
-        begun = time.monotonic()
-        stack.close()
-        assert time.monotonic() - begun < 4
-    for thread in threads:
-        thread.join(5)
+        wait_for(lambda: stored[0] >= 10)
+    wait_for_end(*threads)
     assert rmqtool.Store(root).stat()["total"]["messages"] >= stored[0]

@@ -9,8 +9,11 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 
+import pytest
+
 import rmqtool
 from tests.support.scripted_master import log_files
+from tests.support.waiting import PATIENCE, wait_for, wait_for_end
 from tests.support.wire_client import WireClient, send_fields
 
 CONF = {"mappedFileSizeCommitLog": str(1 << 16), "mappedFileSizeConsumeQueue": "6000", "maxIndexNum": "400"}
@@ -39,6 +42,13 @@ async def _ask(client, broker, code, fields=None, names=False):
     return await connection.call(code, fields)
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """Let a master wait for its slaves as long as it takes."""
+    monkeypatch.setattr("rmqtool.server.slaves._TIMEOUT", 1000 * PATIENCE)
+    monkeypatch.setattr("rmqtool.server.slaves._SILENCE", PATIENCE)
+
+
 class RawSlave:
     """A slave of a few lines: it asks for the log from an offset on, and reports what it is told to."""
 
@@ -50,8 +60,15 @@ class RawSlave:
         self.socket.sendall(struct.pack(">q", offset))
 
     def chunk(self):
+        """Return the next bytes of the log: none are a heartbeat, which comes at first, and now and then."""
         offset, size = struct.unpack(">qi", self._read(12))
         return offset, self._read(size)
+
+    def chunk_of_log(self):
+        """Return the next bytes of the log that are no heartbeat."""
+        while not (found := self.chunk())[1]:
+            continue
+        return found
 
     def _read(self, size):
         found = b""
@@ -85,7 +102,7 @@ def test_a_slave_that_has_nothing_gets_the_last_segment(tmp_path):
             for _ in range(100):
                 producer.send("T", b"x" * 900)
         slave = RawSlave(ha_port(client, broker), 0)
-        offset, data = slave.chunk()
+        offset, data = slave.chunk_of_log()
         assert offset == max(int(name) for name in log_files(tmp_path / "s") if int(name) < 2 << 16)
         assert log_files(tmp_path / "s")[f"{offset:020d}"].startswith(data)
         slave.close()
@@ -114,26 +131,26 @@ def test_a_slave_that_registers_learns_where_the_log_is(tmp_path):
         assert other.code == 1
 
 
-def test_a_sync_master_of_4_9_answers_when_the_slave_has_the_message(tmp_path):
+def test_a_sync_master_of_4_9_answers_when_the_slave_has_the_message(tmp_path, patient):
     with served(tmp_path / "s", "4.9", brokerRole="SYNC_MASTER") as (broker, client), client.producer() as producer:
         assert producer.send("T", b"alone").status == "SLAVE_NOT_AVAILABLE"
         slave = RawSlave(ha_port(client, broker), 1)
-        offset, data = slave.chunk()
+        offset, data = slave.chunk_of_log()
         end = offset + len(data)
         slave.report(end)
         future = producer.send_async("T", b"together")
-        offset, data = slave.chunk()
+        offset, data = slave.chunk_of_log()
         assert (offset, b"together" in data) == (end, True)
         # One byte less than the message is no acknowledgement of it.
         slave.report(offset + len(data) - 1)
         time.sleep(0.05)
         assert not future.done()
         slave.report(offset + len(data))
-        assert future.result(10).status == "PUT_OK"
+        assert future.result(PATIENCE).status == "PUT_OK"
         slave.close()
 
 
-def test_a_message_that_waits_for_a_slave_is_answered_when_the_server_ends(tmp_path):
+def test_a_message_that_waits_for_a_slave_is_answered_when_the_server_ends(tmp_path, patient):
     with ExitStack() as stack:
         broker, client = stack.enter_context(served(tmp_path / "s", "4.9", brokerRole="SYNC_MASTER"))
         slave = RawSlave(ha_port(client, broker), 1)
@@ -141,38 +158,37 @@ def test_a_message_that_waits_for_a_slave_is_answered_when_the_server_ends(tmp_p
         slave.report(offset + len(data))
         with WireClient(broker.broker) as producer:
             waiting = producer.send(310, send_fields("T"), b"last")
-            offset, data = slave.chunk()
+            offset, data = slave.chunk_of_log()
             ending = threading.Thread(target=stack.close)
             ending.start()
             time.sleep(0.1)
             slave.report(offset + len(data))
             assert producer.answer_to(waiting).code == 0
-        ending.join(10)
+        wait_for_end(ending)
         slave.close()
 
 
 def test_a_slave_that_does_not_acknowledge_is_a_timeout(tmp_path, monkeypatch):
     monkeypatch.setattr("rmqtool.server.slaves._TIMEOUT", 50)
     conf = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
-    with served(tmp_path / "s", **conf) as (broker, client), client.producer(timeout=20) as producer:
+    with served(tmp_path / "s", **conf) as (broker, client), client.producer(timeout=PATIENCE) as producer:
         slave = RawSlave(ha_port(client, broker), 1)
         assert producer.send("T", b"never").status == "FLUSH_SLAVE_TIMEOUT"
         slave.close()
 
 
-def test_a_mirror_is_a_replica_of_a_sync_master(tmp_path):
+def test_a_mirror_is_a_replica_of_a_sync_master(tmp_path, patient):
     """What a producer is told is stored twice is durable in the mirror."""
     with served(tmp_path / "s", "4.9", brokerRole="SYNC_MASTER") as (broker, client), client.producer() as producer:
         stop = threading.Event()
         mirror = threading.Thread(target=lambda: rmqtool.mirror(broker.broker, tmp_path / "m", stop=stop))
         mirror.start()
-        while producer.send("T", b"come").status != "PUT_OK":
-            time.sleep(0.05)
+        wait_for(lambda: producer.send("T", b"come").status == "PUT_OK")
         sent = [producer.send("T", b"%d" % number) for number in range(20)]
         assert {one.status for one in sent} == {"PUT_OK"}
         last = int(sent[-1].offset_msg_id[16:], 16)
         stop.set()
-        mirror.join(20)
+        wait_for_end(mirror)
     found = [one["commitLogOffset"] for one in rmqtool.scan(str(tmp_path / "m"), topics="T")]
     assert found[-1] == last
 

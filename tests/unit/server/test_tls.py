@@ -16,6 +16,7 @@ import pytest
 
 import rmqtool
 from rmqtool.errors import ReadFailed, UsageError
+from tests.support.waiting import PATIENCE
 from tests.support.wire_client import WireClient, pull_fields, send_fields, served
 
 HERE = Path(__file__).parents[2] / "support" / "tls"
@@ -38,10 +39,10 @@ def test_tls_and_plain_clients_share_a_port() -> None:
             assert json.loads(names.ask(105, {"topic": "TBW102"}).body)["queueDatas"]
         assert secret.ask(310, send_fields("T"), b"secret").code == 0
         assert plain.ask(310, send_fields("T"), b"plain").code == 0
-        found = secret.ask(11, pull_fields("T", wait=5000))
+        found = secret.ask(11, pull_fields("T", wait=60_000))
         assert (found.code, found.ext["nextBeginOffset"]) == (0, "2")
         # A pull by TLS that waits is answered when a plain client sends.
-        waiting = secret.send(11, pull_fields("T", 2, wait=15_000))
+        waiting = secret.send(11, pull_fields("T", 2, wait=60_000))
         assert plain.ask(310, send_fields("T"), b"later").code == 0
         assert secret.answer_to(waiting).code == 0
 
@@ -67,7 +68,7 @@ def test_with_tls_only_a_plain_client_is_refused() -> None:
 def test_what_is_not_tls_after_its_first_byte_closes_the_connection() -> None:
     with served(tls=FILES) as server:
         host, _, port = server.broker.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=20) as odd:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as odd:
             odd.sendall(b"\x16" + b"nonsense" * 100)
             while odd.recv(4096):
                 pass
@@ -97,7 +98,7 @@ def test_a_certificate_and_its_key_are_needed(how: dict[str, Any], error: type[E
 
 def test_our_own_client_speaks_tls_to_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-m", "rmqtool", "serve", "--memory", "--jsonl", "--tls", FILES, "--tls-only"]
-    places = ["--names", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--for", "60s"]
+    places = ["--names", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--for", "600s"]
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     with subprocess.Popen([*command, *places], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         assert process.stdout is not None
@@ -105,6 +106,6 @@ def test_our_own_client_speaks_tls_to_the_command(tmp_path: Path, monkeypatch: p
         with rmqtool.connect(f"rocketmq://{ready['names']}", tls=True) as cluster, cluster.producer() as producer:
             assert producer.send("Orders", "hello").status == "PUT_OK"
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
         told = process.stdout.read()
     assert "PRIVATE KEY" not in told

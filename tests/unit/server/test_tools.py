@@ -18,6 +18,7 @@ from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.remoting.bodies.broker import ConsumeStatsList
 from rmqtool.remoting.command import ANSWER, Language, RemotingCommand
 from rmqtool.remoting.frames import encode_frame
+from tests.support.waiting import wait_for_end
 from tests.support.wire_client import WireClient, heartbeat, pull_fields, send_fields, served
 
 
@@ -150,7 +151,7 @@ def test_a_member_of_a_group_is_asked(server: Any, client: WireClient, code: int
             assert isinstance(record, Message)
             assert record.raw_body == b"look at me"
         member.socket.sendall(encode_frame(RemotingCommand(0, {}, b'{"said":"fine"}', asked.opaque, ANSWER)))
-        asking.join(20)
+        wait_for_end(asking)
         assert [(one.code, one.body) for one in told] == [(0, b'{"said":"fine"}')]
 
 
