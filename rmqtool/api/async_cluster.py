@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from rmqtool.api.cluster import CONNECTING, Connecting, Opening
 from rmqtool.api.other_names import explained, explained_call, no_attribute
-from rmqtool.api.outgoing import Called, Check, Reply, answer_checks, answer_request, ask, message_of, state_of
+from rmqtool.api.outgoing import (
+    Called,
+    Check,
+    Reply,
+    answer_checks,
+    answer_request,
+    ask,
+    message_of,
+    messages_alike,
+    state_of,
+)
 from rmqtool.api.wanted import WHERE, Where, Which, require_known, wanted_of
 from rmqtool.errors import UsageError
 
@@ -230,7 +240,7 @@ class AsyncProducer:
 
     async def send_batch(self, topic: str, bodies: Iterable[bytes | str], **message: Any) -> list[SendResult]:
         """Send messages to one queue, all of them or none, and return where each is stored."""
-        return await self.sends.send_batch([message_of(topic, body, **message) for body in bodies])
+        return await self.sends.send_alike(*messages_alike(topic, bodies, **message))
 
     async def send_in_transaction(
         self, topic: str, body: bytes | str, work: Callable[[SendResult], Awaitable[str]], **message: Any

@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, cast
 
 from rmqtool.api.other_names import explained, explained_call, new_sending, no_attribute
-from rmqtool.api.outgoing import Called, Check, Reply, answer_checks, answer_request, ask, message_of, state_of
+from rmqtool.api.outgoing import (
+    Called,
+    Check,
+    Reply,
+    answer_checks,
+    answer_request,
+    ask,
+    message_of,
+    messages_alike,
+    state_of,
+)
 from rmqtool.api.wanted import Where, Which, require_known
 from rmqtool.errors import UsageError
 
@@ -326,8 +336,7 @@ class Producer:
 
     def send_batch(self, topic: str, bodies: Iterable[bytes | str], **message: Any) -> list[SendResult]:
         """Send messages to one queue, all of them or none, and return where each is stored."""
-        messages = [message_of(topic, body, **message) for body in bodies]
-        return self._cluster.run(self.sends.send_batch(messages))
+        return self._cluster.run(self.sends.send_alike(*messages_alike(topic, bodies, **message)))
 
     def send_in_transaction(
         self, topic: str, body: bytes | str, work: Callable[[SendResult], str], **message: Any

@@ -46,13 +46,10 @@ def message_of(
     require_known("send", rest, _PARTS)
     delay = rest.get("delay")
     more = {} if delay is None else {TIMER_DELAY_MS: str(round(float(delay) * 1000))}
-    data = body.encode() if isinstance(body, str) else body
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise UsageError(f"a body is bytes or a text, not {type(body).__name__}", hint="json.dumps(value), or bytes")
     return message_from(
         {
             "topic": topic,
-            "body": bytes(data),
+            "body": _bytes_of(body),
             "tags": tags,
             "keys": keys if keys is None or isinstance(keys, str) else " ".join(keys),
             "properties": {**(properties or {}), **more},
@@ -65,22 +62,37 @@ def message_of(
     )
 
 
+def messages_alike(topic: str, bodies: Iterable[bytes | str], **parts: Any) -> tuple[NewMessage, list[bytes]]:
+    """Return a message with the parts that all have, and their bodies."""
+    found = [body if type(body) is bytes else _bytes_of(body) for body in bodies]
+    return message_of(topic, found[0] if found else b"", **parts), found
+
+
+def _bytes_of(body: object) -> bytes:
+    data = body.encode() if isinstance(body, str) else body
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise UsageError(f"a body is bytes or a text, not {type(body).__name__}", hint="json.dumps(value), or bytes")
+    return bytes(data)
+
+
 _PARTS = ("queue", "sharding_key", "delay_level", "delay", "deliver_at", "flag", "tags", "keys", "properties")
 
 
 def _plain(topic: str, body: bytes | str, tags: object, keys: object) -> NewMessage | None:
     """Return a message of the most frequent kind at once, None where its parts must be looked at."""
     from rmqtool.engine.message import NewMessage
-    from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-    from rmqtool.formats.property_names import KEYS, TAGS
 
     properties = {}
-    for name, text in ((TAGS, tags), (KEYS, keys)):
-        if text is None:
-            continue
-        if not isinstance(text, str) or NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-            return None
-        properties[name] = text
+    if tags is not None or keys is not None:
+        from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+        from rmqtool.formats.property_names import KEYS, TAGS
+
+        for name, text in ((TAGS, tags), (KEYS, keys)):
+            if text is None:
+                continue
+            if not isinstance(text, str) or NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+                return None
+            properties[name] = text
     return NewMessage(topic, body.encode() if isinstance(body, str) else body, -1, properties)
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,7 @@ from rmqtool.config import Version
 from rmqtool.engine.clock import SystemClock
 from rmqtool.engine.message import COMPRESS_OVER, NewMessage, PutStatus, compressed
 from rmqtool.errors import NotFound, RemoteError, RmqtoolError, UsageError
-from rmqtool.formats.batches import BatchItem, encode_batch
+from rmqtool.formats.batches import encode_batch
 from rmqtool.formats.codes import BodyCodec
 from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.formats.java import INT_MAX
@@ -162,9 +163,17 @@ class _Send:
         "unknown",
     )
 
-    def __init__(self, message: NewMessage, keys: list[str], code: int, body: bytes, fields: dict[str, str]) -> None:
-        self.message, self.keys, self.code, self.body, self.fields = message, keys, code, body, fields
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        message: NewMessage,
+        keys: list[str],
+        code: int,
+        body: bytes,
+        fields: dict[str, str],
+    ) -> None:
+        self.future, self.message, self.keys, self.code, self.body = future, message, keys, code, body
+        self.fields = fields
         self.last_broker: str | None = None
         self.pause = _PAUSE
         self.deadline = self.started = 0.0
@@ -224,21 +233,40 @@ class Producer:
 
     def begin_batch(self, messages: Sequence[NewMessage]) -> asyncio.Future[list[SendResult]]:
         """Send messages of one topic to one queue, all of them or none."""
-        refusal = check_batch([Outgoing(one.topic, one.body or b"", dict(one.property_map())) for one in messages])
-        if refusal is not None:
-            raise UsageError(refusal, hint="send such messages one by one")
+        _require_batch([Outgoing(one.topic, one.body or b"", dict(one.property_map())) for one in messages])
         keys, items = [], []
         for message in messages:
             self._check(message)
             properties, key = self._properties(message)
             keys.append(key)
-            items.append(BatchItem(message.flag, message.body or b"", _text(properties).encode("utf-8", "replace")))
+            items.append((message.flag, message.body or b"", _encoded(properties)))
+        return self._start_batch(messages[0], keys, items)
+
+    async def send_alike(self, message: NewMessage, bodies: Sequence[bytes]) -> list[SendResult]:
+        """Send messages that differ in their bodies only to one queue, all of them or none: a batch, made faster."""
+        given = message.property_map()
+        _require_batch([Outgoing(message.topic, b"", dict(given))] if bodies else [])
+        self._check(replace(message, body=min(bodies, key=len)))
+        self._check(replace(message, body=max(bodies, key=len)))
+        if UNIQ_KEY in given:
+            keys = [given[UNIQ_KEY]] * len(bodies)
+            ends = [_encoded({WAIT: "true", **given})] * len(bodies)
+        else:
+            keys = self._keys.take(len(bodies))
+            head = _encoded({WAIT: "true", **given, UNIQ_KEY: ""})
+            ends = [head + key.encode() for key in keys]
+        found: list[SendResult] = await self._start_batch(message, keys, zip(repeat(message.flag), bodies, ends))
+        return found
+
+    def _start_batch(
+        self, first: NewMessage, keys: list[str], items: Iterable[tuple[int, bytes, bytes]]
+    ) -> asyncio.Future[list[SendResult]]:
         body = encode_batch(items)
         if len(body) > MAX_MESSAGE_SIZE:
             hint = "send fewer messages in one batch"
             raise UsageError(f"a batch of {len(body)} bytes, at most {MAX_MESSAGE_SIZE} are allowed", hint=hint)
-        waits = messages[0].property_map().get(WAIT, "true")
-        send = self._send(messages[0], keys, _SEND_BATCH, body, _text({WAIT: waits}))
+        waits = first.property_map().get(WAIT, "true")
+        send = self._send(first, keys, _SEND_BATCH, body, _text({WAIT: waits}))
         send.fields[_FLAG] = "0"
         return self._start(send).future
 
@@ -252,19 +280,18 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until every send that was begun has ended."""
-        while self._under_way:
-            await asyncio.wait([one.future for one in self._under_way])
+        while left := [one.future for one in self._under_way if not one.future.done()]:
+            await asyncio.wait(left)
 
     # Before the first try.
 
     def _check(self, message: NewMessage) -> None:
         if message.topic in self._named:
             refusal = check_body(message.body, MAX_MESSAGE_SIZE)
-        else:
-            refusal = check_message(Outgoing(message.topic, message.body or b""), _RULES)
+        elif (refusal := check_message(Outgoing(message.topic, message.body or b""), _RULES)) is None:
+            self._named.add(message.topic)
         if refusal is not None:
             raise UsageError(refusal, hint="rmqtool man produce")
-        self._named.add(message.topic)
 
     def _properties(self, message: NewMessage) -> tuple[Mapping[str, str], str]:
         given = message.property_map()
@@ -287,13 +314,12 @@ class Producer:
             _FLAG: str(message.flag),
             _PROPERTIES: properties,
         }
-        return _Send(message, keys, code, body, fields)
+        return _Send(self._loop.create_future(), message, keys, code, body, fields)
 
     def _start(self, send: _Send) -> _Send:
         send.deadline = self._loop.time() + self.settings.timeout
         send.left = self.settings.retries
         self._under_way.add(send)
-        send.future.add_done_callback(lambda _: self._under_way.discard(send))
         route = self._cluster.routes.known(send.message.topic)
         if route is None:
             self._later(self._find_and_try(send))
@@ -462,6 +488,7 @@ class Producer:
             self._choice.report(broker, took, failed=failed, reachable=reachable)
 
     def _succeed(self, send: _Send, queue: MessageQueue, status: PutStatus, command: RemotingCommand) -> None:
+        self._under_way.discard(send)
         if send.future.done():
             return
         if send.code == _SEND and (plain := _plain_result(send, queue, status, command.ext)) is not None:
@@ -484,8 +511,8 @@ class Producer:
         ]
         send.future.set_result(results if send.code == _SEND_BATCH else results[0])
 
-    @staticmethod
-    def _fail(send: _Send, error: RmqtoolError) -> None:
+    def _fail(self, send: _Send, error: RmqtoolError) -> None:
+        self._under_way.discard(send)
         if not send.future.done():
             send.future.set_exception(send.unknown or error)
 
@@ -510,6 +537,16 @@ def _plain_result(send: _Send, queue: MessageQueue, status: PutStatus, ext: Mapp
 # Of a long; a text with more is read by the usual way, which refuses what no number has.
 _DIGITS: Final = 18
 _CODES: Final = frozenset(int(code) for code in ResponseCode)
+
+
+def _require_batch(messages: Sequence[Outgoing]) -> None:
+    refusal = check_batch(messages)
+    if refusal is not None:
+        raise UsageError(refusal, hint="send such messages one by one")
+
+
+def _encoded(properties: Mapping[str, str]) -> bytes:
+    return _text(properties).encode("utf-8", "replace")
 
 
 def _text(properties: Mapping[str, str]) -> str:

@@ -12,12 +12,13 @@ Upstream: ``MessageDecoder.encodeMessage`` / ``decodeMessage``.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.layout import Buffer
+from rmqtool.formats.layout import Buffer, LayoutError
 
 _PREFIX = layouts.BATCH_ITEM_PREFIX
 _LENGTH_SIZE = layouts.SHORT.size
@@ -58,11 +59,19 @@ def iter_batch_items(data: Buffer) -> Iterator[BatchItem | Flaw]:
         at = end
 
 
-def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """Return the body of a batch. Magic and checksum of each message are 0: a broker computes them as it stores it."""
-    parts = []
-    for item in items:
-        size = _PREFIX.size + len(item.body) + _LENGTH_SIZE + len(item.raw_properties)
-        parts += [_PREFIX.pack(size, 0, 0, item.flag, len(item.body)), item.body]
-        parts += [layouts.SHORT.pack(len(item.raw_properties)), item.raw_properties]
+def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """Return the body of a batch, of items or equal tuples.
+
+    Magic and checksum of each message are 0: a broker computes them as it stores it.
+    """
+    prefix, length = _PREFIX.packer.pack, layouts.SHORT.packer.pack
+    fixed = _PREFIX.size + _LENGTH_SIZE
+    parts: list[bytes] = []
+    try:
+        for flag, body, raw_properties in items:
+            size = len(body)
+            parts += prefix(fixed + size + len(raw_properties), 0, 0, flag, size), body
+            parts += length(len(raw_properties)), raw_properties
+    except struct.error as error:
+        raise LayoutError(f"message of a batch: {error}") from None
     return b"".join(parts)

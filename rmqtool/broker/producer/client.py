@@ -122,7 +122,7 @@ class UniqKeys:
 
     def next(self) -> str:
         """Return the key of the next message. It is kept through all tries to send it."""
-        return self.take(1)[0]
+        return self.at(self._clock.now())
 
     def at(self, now: int) -> str:
         """Return the key of the next message, which is sent at ``now`` (ms)."""
@@ -140,7 +140,8 @@ class UniqKeys:
             self._go_to(now)
         first, prefix = self._counter, self._prefix
         self._counter = (first + count) % MOST_KEYS
-        return [f"{prefix}{number % MOST_KEYS:04X}" for number in range(first, first + count)]
+        numbers = [number % MOST_KEYS for number in range(first, first + count)]
+        return [f"{prefix}{_BYTES[number >> 8]}{_BYTES[number & 0xFF]}" for number in numbers]
 
     def _go_to(self, now: int) -> None:
         """Make the beginning of the keys of a time (ms)."""

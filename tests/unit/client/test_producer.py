@@ -157,6 +157,35 @@ def test_a_batch_goes_to_one_queue_and_each_message_gets_its_place() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("more", [{}, {"UNIQ_KEY": "7F0000010000"}, {"WAIT": "false", "é": "汉字"}])
+def test_messages_alike_are_the_batch_of_each(more: dict[str, str]) -> None:
+    def play(request: RemotingCommand) -> RemotingCommand:
+        return reply(request, ext={"msgId": "7F00000100002A9F0000000000000010", "queueId": "0", "queueOffset": "5"})
+
+    async def test() -> None:
+        async with playing({BATCH: play}) as peers, cluster_of(peers[0]) as cluster:
+            route(peers)
+            producer, bodies = Producer(cluster), [b"one", b"x" * 5000, b"\0"]
+            parts = {"TAGS": "a", **more}
+            alike = await producer.send_alike(NewMessage("T", b"one", 0, parts, 7), bodies)
+            each = await producer.send_batch([NewMessage("T", body, 0, parts, 7) for body in bodies])
+            requests = peers[0].asked(BATCH)
+        assert sent(requests[0]).properties == sent(requests[1]).properties
+        for request, results in zip(requests, (alike, each), strict=True):
+            items = [one for one in iter_batch_items(request.body) if isinstance(one, BatchItem)]
+            assert [(one.flag, one.body) for one in items] == [(7, body) for body in bodies]
+            keys = [decode_properties(one.raw_properties)["UNIQ_KEY"] for one in items]
+            assert keys == [one.msg_id for one in results]
+            assert len(set(keys)) == (1 if "UNIQ_KEY" in more else 3)
+        places = [request.body for request in requests]
+        for results, number in ((alike, 0), (each, 1)):
+            for one in results:
+                places[number] = places[number].replace(one.msg_id.encode(), b"key")
+        assert places[0] == places[1]
+
+    run(test())
+
+
 @pytest.mark.parametrize(("code", "status"), [(10, "FLUSH_DISK_TIMEOUT"), (11, "SLAVE_NOT_AVAILABLE")])
 def test_what_is_stored_and_not_everywhere_is_stored(code: int, status: str) -> None:
     def play(request: RemotingCommand) -> RemotingCommand:
@@ -290,6 +319,18 @@ def test_what_was_never_sent_is_said_to_be_not_sent() -> None:
     run(test())
 
 
+def test_flush_does_not_wait_for_a_send_that_was_cancelled() -> None:
+    async def test() -> None:
+        async with playing({SEND: lambda _: None}) as peers, cluster_of(peers[0]) as cluster:
+            route(peers)
+            producer = Producer(cluster, ProducerSettings(timeout=30))
+            future = producer.begin(message())
+            future.cancel()
+            await asyncio.wait_for(producer.flush(), 5)
+
+    run(test())
+
+
 @pytest.mark.parametrize("play", [hang_up, lambda _: None])
 def test_an_answer_that_is_lost_is_unknown_and_not_sent_again(play: Play) -> None:
     async def test() -> None:
@@ -408,6 +449,11 @@ def test_messages_that_no_client_may_send_are_refused_here() -> None:
                     await producer.send(bad)
             with pytest.raises(UsageError, match="one topic, not T and U"):
                 await producer.send_batch([message(), NewMessage("U", b"x", -1, {})])
+            for bodies, said in (([], "needs a message"), ([b"x", b""], "needs a body")):
+                with pytest.raises(UsageError, match=said):
+                    await producer.send_alike(message(), bodies)
+            with pytest.raises(UsageError, match="delay level"):
+                await producer.send_alike(message(DELAY="3"), [b"x"])
             with pytest.raises(NotFound, match="has no queue 9"):
                 await producer.send(message(queue_id=9))
             assert peers[0].asked(SEND) == []
