@@ -60,11 +60,12 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def fuzz(program: Path, seconds: int, seeds: list[Path]) -> subprocess.CompletedProcess[str]:
+    """Run it for so many seconds of processor time."""
     words = [str(program), str(seconds), "7", *map(str, seeds)]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=seconds + 120)
+    return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("seconds", [3, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_no_access_leaves_its_buffer(seconds: int, seeds: list[Path], tmp_path: Path) -> None:
     done = fuzz(compile_fuzzer(NATIVE, tmp_path / "fuzz"), seconds, seeds)
     assert done.returncode == 0, done.stderr[-3000:]

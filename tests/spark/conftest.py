@@ -12,7 +12,7 @@ from rmqtool.errors import OptionalMissing
 from tests.support.exported import Row, expected_rows
 from tests.support.stores import STORES
 
-HERE = Path(__file__).parent
+HERE = "tests/spark/"
 
 # Small and quick to start; one task after the other is no slower here than two at once.
 SETTINGS = {
@@ -29,7 +29,7 @@ SETTINGS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what stands here; all of it runs in one process, as it shares one session."""
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith(HERE):
             item.add_marker("spark")
             item.add_marker(pytest.mark.xdist_group("spark"))
 

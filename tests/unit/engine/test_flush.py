@@ -25,7 +25,7 @@ from tests.support.engine_stores import (
 )
 from tests.support.faulty import FaultyFileSystem
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 V4_9, V5_3, V5_4 = Version
 SYNC = FlushDiskType.SYNC_FLUSH
@@ -78,6 +78,11 @@ def test_a_flush_that_takes_too_long(version: Version, monkeypatch: pytest.Monke
         assert store.put(a_message(2)).is_ok
 
 
+def let_time_pass(store: MessageStore, *threads: threading.Thread) -> None:
+    """Let the time of a store go on until these threads have ended, whenever each began to wait."""
+    wait_for(lambda: clock_of(store).advance(10) or not any(one.is_alive() for one in threads))
+
+
 def test_others_do_not_wait_longer_than_the_limit_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """C4.2, for the producer whose message another one's flush is to cover."""
     _, store = a_disk_and_store(flushDiskType=SYNC, syncFlushTimeout=1)
@@ -100,8 +105,7 @@ def test_others_do_not_wait_longer_than_the_limit_for_one_that_hangs(monkeypatch
         waiter.start()
         waiter.join(0.05)
         assert waiter.is_alive()
-        clock_of(store).advance(10)
-        waiter.join(PATIENCE)
+        let_time_pass(store, waiter)
         assert follower.status is PutStatus.FLUSH_DISK_TIMEOUT
         goes_on.set()
         leader.join(PATIENCE)
@@ -344,7 +348,7 @@ def test_who_waits_too_long_for_one_that_hangs_is_stored(monkeypatch: pytest.Mon
 
         def hang() -> None:
             others.start()
-            clock_of(store).advance(10)
+            let_time_pass(store, *others.threads)
             assert others.statuses() == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
 
         others = Joined(store, 2)
