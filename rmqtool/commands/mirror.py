@@ -56,8 +56,8 @@ def mirror(
     is overwritten. If the master has deleted missing bytes, the gap is shown and the exit status is 6.
 
     Only bytes that survive a power cut are acknowledged: a SYNC_MASTER counts the mirror as a slave. With --ack never
-    it does not. In controller mode bytes are stored once the in-sync set has them. SIGTERM or Ctrl-C ends the mirror,
-    with all copied bytes on disk.
+    it does not. One of 4.9 waits for it in vain. In controller mode bytes are stored once the in-sync set has them.
+    SIGTERM or Ctrl-C ends the mirror, with all copied bytes on disk.
     """
     from rmqtool.api.mirror import run_mirror
     from rmqtool.render.mirror import MirrorLines

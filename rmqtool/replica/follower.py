@@ -33,6 +33,10 @@ _NOT_AWAITED: Final = (
     "the master is a SYNC_MASTER with inSyncReplicas=1: it answers producers before the mirror has their messages; "
     "inSyncReplicas=2 makes it wait"
 )
+_AWAITED: Final = (
+    "the master is a SYNC_MASTER of 4.9: it waits for each connection, also with --ack never; without another slave "
+    "its producers get FLUSH_SLAVE_TIMEOUT after 3 s, not SLAVE_NOT_AVAILABLE at once"
+)
 
 
 class Loop(Protocol):
@@ -254,6 +258,8 @@ class Mirror:
             with closing(following):
                 if acknowledges and settings.is_sync_in_name_only:
                     self._tell_problem("note", _NOT_AWAITED)
+                if not acknowledges and settings.counts_connections:
+                    self._tell_problem("note", _AWAITED)
                 self._receive(following, watch, is_done)
 
     def _first_bytes_are_there(self, watch: Watch) -> bool:

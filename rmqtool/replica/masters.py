@@ -100,6 +100,11 @@ class MasterSettings:
         # The master counts itself. upstream: CommitLog.calcNeedAckNums
         return (parse_long(self.listed.get("inSyncReplicas", "")) or 1) <= 1
 
+    @property
+    def counts_connections(self) -> bool:
+        """Whether it is a SYNC_MASTER that waits as soon as a slave is connected. upstream: 4.9 HAService.isSlaveOK"""
+        return self.is_sync and self.version is Version.V4_9
+
 
 class Master:
     """A master by the address of its broker, ``host:port``."""

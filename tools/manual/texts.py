@@ -353,8 +353,9 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "`cat`, `query`, `info` and `export` read the mirror as they read the store of a broker that runs.",
             "The log is synced after 8 MiB or 0.2 seconds, and at once if a SYNC_MASTER waits. Only then it is "
             "acknowledged, so a SYNC_MASTER counts the mirror as a slave. One of 5.x waits for slaves only with "
-            "inSyncReplicas=2 or more; otherwise the mirror tells. With `--ack never` it counts as none; a "
-            "SYNC_MASTER without other slaves then answers FLUSH_SLAVE_TIMEOUT, because it sees a connection.",
+            "inSyncReplicas=2 or more; otherwise the mirror tells. With `--ack never` it counts as none. "
+            "But a SYNC_MASTER of 4.9 waits as soon as it sees a connection: without other slaves it answers "
+            "FLUSH_SLAVE_TIMEOUT after 3 seconds, not SLAVE_NOT_AVAILABLE at once.",
             "After a stop or a lost connection the mirror verifies the records of its last segment, compares at least "
             "64 KiB before its end with the master's bytes, and goes on. If the master ends before the mirror, or has "
             "other bytes there, it lost messages or was replaced: the command ends with status 5 and nothing is "

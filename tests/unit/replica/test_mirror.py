@@ -384,6 +384,25 @@ def test_a_sync_master_that_waits_for_no_slave_is_told(master, tmp_path, version
     assert ["inSyncReplicas=2" in note for note in notes] == [True] * is_told
 
 
+@pytest.mark.parametrize(
+    ("version", "role", "ack", "is_told"),
+    [
+        ("V4_9_7", "SYNC_MASTER", "never", True),
+        ("V4_9_7", "SYNC_MASTER", "durable", False),
+        ("V4_9_7", "ASYNC_MASTER", "never", False),
+        ("V5_3_3", "SYNC_MASTER", "never", False),
+    ],
+)
+def test_a_sync_master_that_waits_for_nothing_is_told(master, tmp_path, version, role, ack, is_told):
+    """4.9 takes each connection for a slave, also one that acknowledges nothing."""
+    master.role, master.version, master.more = role, version, "inSyncReplicas=2\n"
+    master.grow(10)
+    told = []
+    once(master, tmp_path / "m", told=told.append, ack=ack)
+    notes = [one["reason"] for one in told if one.get("event") == "note"]
+    assert ["waits for each connection" in note for note in notes] == [True] * is_told
+
+
 def test_a_4_9_master_is_not_asked_for_what_it_does_not_know(master, tmp_path):
     master.version = "V4_9_7"
     master.grow(10)
