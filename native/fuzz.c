@@ -14,6 +14,7 @@
 #include "walk.h"
 #include "table.h"
 #include "texts.h"
+#include "properties.h"
 #include "dispatch.h"
 #include "index.h"
 #include "json.h"
@@ -171,6 +172,37 @@ static void fuzz_texts(const uint8_t *data, int64_t size, const int64_t *starts,
     free(lengths), free(codes);
 }
 
+/* Bytes as blocks of properties: the columns have the room that the blocks may need, and an eighth of it. */
+static void fuzz_properties(const uint8_t *data, int64_t size, const int64_t *starts, size_t count) {
+    int64_t *offsets = room_for(count + 2, 8), *lengths = room_for(count + 2, 8);
+    size_t rows = 0, room = 0, pairs = 0;
+    for (size_t i = 0; i < count; i++) {
+        Parts r;
+        int is_record = look_within(data, size, starts[i], &r);
+        offsets[rows] = is_record ? starts[i] + r.properties : starts[i], lengths[rows] = is_record ? r.properties_length : (int64_t)i % 40;
+        rows++;
+    }
+    offsets[rows] = 0, lengths[rows++] = size < MOST_SHORT ? size : MOST_SHORT;
+    offsets[rows] = size / 2, lengths[rows++] = size - size / 2 + size % 2; /* may end after the data */
+    for (size_t first = 0; first < rows; first++) {
+        int64_t length = lengths[first] < 0 || lengths[first] > MOST_SHORT ? 0 : lengths[first];
+        room += (size_t)length, pairs += ((size_t)length + 1) / LEAST_PAIR;
+    }
+    for (int part = 1; part <= 8; part *= 8, room /= 8, pairs /= 8) {
+        int32_t *ends = room_for(rows + 1, 4), *name_ends = room_for(pairs + 1, 4), *value_ends = room_for(pairs + 1, 4), *wanted_ends = room_for(rows + 1, 4);
+        uint8_t *names = room_for(room, 1), *values = room_for(room, 1), *wanted = room_for(room, 1);
+        Columns c = {.names = {name_ends, names, 0}, .values = {value_ends, values, 0},
+                     .wanted = {{wanted_ends, wanted, 0}}, .called = {{(const uint8_t *)"KEYS", 4}}, .count = 1, .most_pairs = pairs, .room = room};
+        for (size_t from = 0; from < rows; from++) { /* after a row that is declined */
+            c.taken = c.pairs = c.names.used = c.values.used = c.wanted[0].used = 0;
+            int64_t found = fill_columns(&c, data, size, offsets + from, lengths + from, rows - from, ends);
+            expect(found <= (int64_t)c.most_pairs && c.names.used + c.values.used <= room);
+        }
+        free(ends), free(name_ends), free(value_ends), free(wanted_ends), free(names), free(values), free(wanted);
+    }
+    free(offsets), free(lengths);
+}
+
 /* Queue entries that say anything: where records start is inside of the span. */
 static void fuzz_span(const uint8_t *data, size_t size) {
     size_t count = size / CONSUME_QUEUE_UNIT_SIZE < 64 ? size / CONSUME_QUEUE_UNIT_SIZE : 64;
@@ -253,6 +285,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     fuzz_dispatch(data, length, starts, count);
     fuzz_single(data, length, starts, count);
     fuzz_texts(data, length, starts, count);
+    fuzz_properties(data, length, starts, count);
     fuzz_lines(data, length, starts, count, 1536 + 12 * size);
     fuzz_lines(data, length, starts, count, 6000); /* the room ends among the lines */
     fuzz_encode(data, length, starts, count);
@@ -263,6 +296,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
         expect(sound_rows(wrong + i, 1, data, length, 0) <= 1);
         fuzz_single(data, length, wrong + i, 1);
         fuzz_texts(data, length, wrong + i, 1);
+        fuzz_properties(data, length, wrong + i, 1);
         fuzz_lines(data, length, wrong + i, 1, 6000);
     }
     fuzz_batch(data, size);

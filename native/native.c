@@ -3,8 +3,8 @@
  * Buffers in, arrays of the caller out, plain numbers back: no files, no numpy, no policy. No function trusts a length
  * or the result of another call; each proves every record it touches with look_at (record.h), and each field of a header
  * with take_field (fields.h). rmqtool/_native.pyi says what the functions are called with. Reading order: record.h,
- * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, batch.h, message.h, plain.h, fields.h, json_header.h,
- * send.h, answer.h, send_row.h.
+ * walk.h, table.h, texts.h, properties.h, dispatch.h, index.h, json.h, encode.h, batch.h, message.h, plain.h, fields.h,
+ * json_header.h, send.h, answer.h, send_row.h.
  *
  * The limited API of Python 3.11 is all that is used, so one binary serves 3.11 and everything later. */
 #define PY_SSIZE_T_CLEAN
@@ -15,6 +15,7 @@
 #include "walk.h"
 #include "table.h"
 #include "texts.h"
+#include "properties.h"
 #include "dispatch.h"
 #include "index.h"
 #include "json.h"
@@ -184,6 +185,36 @@ static PyObject *py_number_texts(PyObject *self, PyObject *const *args, Py_ssize
                                  firsts.count);
     go_on(way);
     return finish(&c, need(&c, found != -2, "a text is not inside the buffer") ? PyLong_FromLongLong(found) : NULL);
+}
+
+/* Take the wanted names, each with a separator after it, and the room for their columns. */
+static void take_wanted(Call *c, Columns *to, size_t rows) {
+    Array names = take_bytes(c), ends = take_writable_ints(c), texts = take_writable_bytes(c);
+    const uint8_t *p = names.items, *stop = p + names.count;
+    for (const uint8_t *end; is_good(c) && p < stop && (end = memchr(p, PROPERTY_SEPARATOR[0], (size_t)(stop - p))); p = end + 1)
+        if (need(c, to->count < MOST_WANTED, "too many names")) to->called[to->count++] = (Text){p, (uint32_t)(end - p)};
+    if (!is_good(c) || !to->count || !need(c, p == stop && ends.count / to->count > rows, "a buffer is too short")) return;
+    size_t room = texts.count / to->count;
+    for (size_t i = 0; i < to->count; i++)
+        to->wanted[i] = (Column){(int32_t *)ends.items + i * (rows + 1), (uint8_t *)texts.items + i * room, 0};
+    if (room < to->room) to->room = room;
+}
+
+static PyObject *py_property_columns(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 11, "property_columns(data, offsets, lengths, ends, name_ends, names, value_ends, values, wanted, wanted_ends, wanted_values)");
+    Array data = take_bytes(&c), offsets = take_longs(&c), lengths = take_longs(&c), ends = take_writable_ints(&c);
+    Array name_ends = take_writable_ints(&c), names = take_writable_bytes(&c), value_ends = take_writable_ints(&c), values = take_writable_bytes(&c);
+    Columns to = {.names = {name_ends.items, names.items, 0}, .values = {value_ends.items, values.items, 0},
+                  .room = names.count < values.count ? names.count : values.count};
+    take_wanted(&c, &to, offsets.count);
+    if (!need(&c, lengths.count == offsets.count && ends.count > offsets.count && name_ends.count && value_ends.count == name_ends.count &&
+              name_ends.count <= INT32_MAX && to.room <= INT32_MAX,
+              "a buffer is too short")) return finish(&c, NULL);
+    to.most_pairs = name_ends.count - 1;
+    PyThreadState *way = give_way(data.count);
+    int64_t pairs = fill_columns(&to, data.items, (int64_t)data.count, offsets.items, lengths.items, offsets.count, ends.items);
+    go_on(way);
+    return finish(&c, need(&c, pairs != -2, "a text is not inside the buffer, or has no room") ? PyLong_FromLongLong(pairs) : NULL);
 }
 
 static PyObject *py_hang_in(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -529,7 +560,7 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
-    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(sound), FAST(dispatch), FAST(dispatch_one), FAST(span), FAST(group), FAST(number_texts), FAST(hang_in),
+    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(sound), FAST(dispatch), FAST(dispatch_one), FAST(span), FAST(group), FAST(number_texts), FAST(property_columns), FAST(hang_in),
     FAST(json_lines), FAST(encode), FAST(place), FAST(encode_batch), FAST(place_batch), FAST(decoder), FAST(decoder_of_many), FAST(text_maker), FAST(record_kind), FAST(plain_record),
     FAST(header_fields), FAST(json_header), FAST(typed_fields), FAST(send_requests), FAST(answer_frame),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},

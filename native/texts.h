@@ -26,8 +26,10 @@ static size_t sequence_at(const uint8_t *p, size_t left) {
 static int is_utf8(Text text) {
     const uint8_t *p = text.p, *end = p + text.length;
     while (p < end) {
-        uint64_t eight;
-        if (end - p >= 8 && (memcpy(&eight, p, 8), !(eight & TOP_BITS))) { p += 8; continue; }
+        uint64_t eight, four[4];
+        while (end - p >= 32 && (memcpy(four, p, 32), !((four[0] | four[1] | four[2] | four[3]) & TOP_BITS))) p += 32;
+        while (end - p >= 8 && (memcpy(&eight, p, 8), !(eight & TOP_BITS))) p += 8;
+        if (p == end) break;
         size_t length = *p < 0x80 ? 1 : sequence_at(p, (size_t)(end - p));
         if (!length) return 0;
         p += length;

@@ -80,6 +80,26 @@ def number_texts(data: Buffer, offsets: Buffer, lengths: Buffer, codes: Buffer, 
     ``firsts`` can hold.
     """
 
+def property_columns(
+    data: Buffer,
+    offsets: Buffer,
+    lengths: Buffer,
+    ends: Buffer,
+    name_ends: Buffer,
+    names: Buffer,
+    value_ends: Buffer,
+    values: Buffer,
+    wanted: Buffer,
+    wanted_ends: Buffer,
+    wanted_values: Buffer,
+    /,
+) -> int:
+    """Fill columns of texts with the properties at some offsets; return how many properties there are.
+
+    ``wanted`` are names with 0x02 after each; their values are columns too, one after the other in the same arrays.
+    Return -1 where a text is not UTF-8, a record repeats a name, or has too many properties.
+    """
+
 def hang_in(
     entries: Buffer,
     slots: Buffer,

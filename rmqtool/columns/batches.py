@@ -138,7 +138,7 @@ class _Source:
         if name in _FIELDS:
             return pa.array(self.records.column(_FIELDS[name][0]))
         if name in _PROPERTIES:
-            return self.properties.values(_PROPERTIES[name])
+            return self.properties.texts(_PROPERTIES[name])
         if name in _TIMES:
             return self._time(self.records.column(name))
         makers: dict[str, Callable[[], pa.Array]] = {
@@ -175,4 +175,7 @@ class _Source:
 
 def _column(values: Coded, spell: Callable[..., str | None] = str) -> pa.Array:
     """Return a coded column as text; ``spell`` is called once for each distinct value, its None becomes null."""
-    return pa.array([spell(value) for value in values.values], pa.utf8()).take(pa.array(values.codes))
+    texts = [spell(value) for value in values.values]
+    if len(texts) == 1:
+        return pa.repeat(pa.scalar(texts[0], pa.utf8()), len(values.codes))
+    return pa.array(texts, pa.utf8()).take(pa.array(values.codes))

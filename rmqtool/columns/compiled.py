@@ -112,6 +112,10 @@ ODD_TAGS, ODD_KEYS, NAMES_QUEUES, NOT_TEXT, BESIDE_QUEUE = 1, 2, 4, 8, 16
 # Distinct topics of ``dispatched``, queues of ``grouped`` and texts of ``numbered`` for which one call has room; with
 # more, the code in Python takes the whole call. The kernel's own tables allow no more either.
 _MOST_TOPICS, _MOST_QUEUES, _MOST_TEXTS = 2048, 8192, 4096
+# The shortest property that is not the last of its record: name, value, and the separators after them.
+_LEAST_PAIR = 4
+# A column of texts has 32-bit offsets.
+_MOST_OF_COLUMN = 1 << 31
 # Room for starts beyond the smallest records: the kernel needs one for each of the walks that it runs at once, fewer
 # than this (CHAINS in native/walk.h).
 _WALKS = 64
@@ -254,6 +258,53 @@ def numbered(data: Bytes, file_offsets: Ints, lengths: Ints) -> tuple[npt.NDArra
     offsets, lengths = np.ascontiguousarray(file_offsets, np.int64), np.ascontiguousarray(lengths, np.int64)
     found = native.number_texts(data, offsets, lengths, codes, firsts)
     return None if found < 0 else (codes, firsts[:found].astype(np.int64))
+
+
+class Texts(NamedTuple):
+    """A column of texts: the bytes of all, back to back, and where each ends; the first of ``ends`` is 0."""
+
+    ends: npt.NDArray[np.int32]
+    text: Bytes
+
+
+class PropertyColumns(NamedTuple):
+    """The properties of some records. Those of row i are from ``ends[i]`` to ``ends[i + 1]`` in ``names``, ``values``.
+
+    Each column of ``wanted`` has a text for each record, which is empty where it does not have that property.
+    """
+
+    ends: npt.NDArray[np.int32]
+    names: Texts
+    values: Texts
+    wanted: list[Texts]
+
+
+def property_columns(data: Bytes, file_offsets: Ints, lengths: Ints, wanted: Sequence[bytes]) -> PropertyColumns | None:
+    """Return the properties at some offsets as columns, and those with the names ``wanted`` as columns of their own.
+
+    None without the kernel, and for unusual properties: if one of them is not UTF-8, if a record repeats a name or has
+    very many of them, or if all together are too long for a column.
+    """
+    native = kernel.NATIVE
+    room = int(lengths.sum())
+    if native is None or room >= _MOST_OF_COLUMN:
+        return None
+    count, pairs = len(file_offsets), (room + len(lengths)) // _LEAST_PAIR
+    ends = np.empty(count + 1, np.int32)
+    names, values = (Texts(np.empty(pairs + 1, np.int32), np.empty(room, np.uint8)) for _ in range(2))
+    of_wanted = Texts(np.empty(len(wanted) * (count + 1), np.int32), np.empty(len(wanted) * room, np.uint8))
+    offsets, lengths = np.ascontiguousarray(file_offsets, np.int64), np.ascontiguousarray(lengths, np.int64)
+    separated = b"".join(name + b"\2" for name in wanted)
+    with AWAY:
+        found = native.property_columns(data, offsets, lengths, ends, *names, *values, separated, *of_wanted)
+    if found < 0:
+        return None
+    columns = [
+        Texts(of_wanted.ends[at * (count + 1) :][: count + 1], of_wanted.text[at * room :][:room])
+        for at in range(len(wanted))
+    ]
+    of_names, of_values = (Texts(one.ends[: found + 1], one.text) for one in (names, values))
+    return PropertyColumns(ends, of_names, of_values, columns)
 
 
 class HungKeys(NamedTuple):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rmqtool.columns.gather import Bytes, Mask
-from rmqtool.columns.pieces import Coded, coded
+from rmqtool.columns.gather import Bytes, Ints, Mask, gather
+from rmqtool.columns.pieces import Coded, coded_bytes
 from rmqtool.columns.records import Records
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import SysFlag
@@ -22,14 +22,12 @@ else:
 Which = Literal["born_host", "store_host"]
 
 _V6_BITS = {"born_host": SysFlag.BORN_HOST_V6, "store_host": SysFlag.STORE_HOST_V6}
+_PREFIX = layouts.MESSAGE_PREFIX_V4V4
+_PLACE = _PREFIX.field("physical_offset")
+# An address and, after it, a port.
+_SHORT, _LONG = (length + layouts.INT.size for length in (IPV4_LENGTH, IPV6_LENGTH))
 # The two hexadecimal digits of each byte as one number of 16 bits, so that one lookup gives both.
 _HEX_PAIRS = np.frombuffer(bytes(range(256)).hex().upper().encode("ascii"), np.uint16)
-
-
-def _field_bytes(records: Records, name: str) -> Bytes:
-    """Return the stored bytes of a field as the rows of a matrix."""
-    column = np.ascontiguousarray(records.prefixes[name])
-    return column.view(np.uint8).reshape(len(records), -1)
 
 
 def _is_v6(records: Records, which: Which) -> Mask:
@@ -37,38 +35,38 @@ def _is_v6(records: Records, which: Which) -> Mask:
     return found
 
 
+def _places(records: Records, which: Which) -> Ints:
+    """Return where each address begins; the port is after it."""
+    found: Ints = records.file_offsets + _PREFIX.field(f"{which}_ip").offset
+    if which == "store_host":
+        found += _is_v6(records, "born_host") * (_LONG - _SHORT)
+    return found
+
+
 def coded_hosts(records: Records, which: Which) -> Coded:
     """Return the hosts as a coded column, whose values are texts for people: ``ip:port``."""
-    # The bytes that tell two hosts apart: address, port, and whether the address is IPv6.
-    parts = (
-        _field_bytes(records, f"{which}_ip"),
-        _field_bytes(records, f"{which}_port"),
-        _is_v6(records, which).view(np.uint8)[:, None],
-    )
-    rows = np.concatenate(parts, axis=1)
-    if len(rows) and (rows == rows[0]).all():
-        return Coded(np.zeros(len(rows), np.int32), [_format(rows[0].tobytes())])
-    column = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(rows)])
-    found = coded(column)
-    return Coded(found.codes, [_format(value) for value in found.values])
+    lengths = np.where(_is_v6(records, which), _LONG, _SHORT)
+    codes, raw = coded_bytes(records.data, _places(records, which), lengths)
+    return Coded(codes, [_format(value) for value in raw])
 
 
 def _format(value: bytes) -> str:
-    """Return ``ip:port`` of a row: the address, padded to 16 bytes if any is IPv6, the port (4), 1 for IPv6 (1)."""
-    address, is_v6 = value[: -layouts.INT.size - 1], value[-1]
-    (port,) = layouts.INT.unpack_from(value, len(address))
-    return format_host(address[: IPV6_LENGTH if is_v6 else IPV4_LENGTH], port)
+    (port,) = layouts.INT.unpack_from(value, len(value) - layouts.INT.size)
+    return format_host(value[: -layouts.INT.size], port)
 
 
 def offset_msg_ids(records: Records) -> pa.LargeStringArray:
     """Return the offset message ids: store host and physical offset, 32 hexadecimal digits (56 with IPv6)."""
-    fields = [_field_bytes(records, name) for name in ("store_host_ip", "store_host_port", "physical_offset")]
     is_v6 = _is_v6(records, "store_host")
-    if not is_v6.any():
-        return hex_texts(np.concatenate((fields[0][:, :IPV4_LENGTH], *fields[1:]), axis=1))
-    long = hex_texts(np.concatenate(fields, axis=1))
-    short = hex_texts(np.concatenate((fields[0][:, :IPV4_LENGTH], *fields[1:]), axis=1))
-    return pc.if_else(pa.array(is_v6), long, short)
+    short = _ids(records, _SHORT)
+    return pc.if_else(pa.array(is_v6), _ids(records, _LONG), short) if is_v6.any() else short
+
+
+def _ids(records: Records, length: int) -> pa.LargeStringArray:
+    """Return the offset message ids of records whose store hosts have ``length`` bytes."""
+    hosts = gather(records.data, _places(records, "store_host"), length)
+    places = gather(records.data, records.file_offsets + _PLACE.offset, _PLACE.size)
+    return hex_texts(np.concatenate((hosts, places), axis=1))
 
 
 def hex_texts(rows: Bytes) -> pa.LargeStringArray:

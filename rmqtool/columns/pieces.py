@@ -86,13 +86,18 @@ def coded(column: pa.Array) -> Coded:
 
 def coded_texts(data: Bytes, file_offsets: Ints, lengths: Ints) -> Coded:
     """Return the texts at some offsets as numbers of the distinct ones; malformed UTF-8 is decoded as Java does."""
+    return coded_names(*coded_bytes(data, file_offsets, lengths))
+
+
+def coded_bytes(data: Bytes, file_offsets: Ints, lengths: Ints) -> Coded:
+    """Return the pieces of ``data`` at some offsets as numbers of the distinct ones."""
     found = compiled.numbered(data, file_offsets, lengths)
     if found is None:
-        return coded_names(*coded(pieces(data, file_offsets, lengths)))
+        return coded(pieces(data, file_offsets, lengths))
     codes, rows = found
     begins = file_offsets[rows].tolist()
     raw = [data[at : at + length].tobytes() for at, length in zip(begins, lengths[rows].tolist(), strict=True)]
-    return coded_names(codes, raw)
+    return Coded(codes, raw)
 
 
 def coded_names(codes: npt.NDArray[np.int32], raw: list[bytes]) -> Coded:

@@ -15,17 +15,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rmqtool.columns.compiled import PropertyColumns, Texts, property_columns
 from rmqtool.columns.gather import Bytes, Ints, Mask, find_bytes, gather, windows
 from rmqtool.columns.pieces import Coded, as_text, coded_texts, pieces, values_of
 from rmqtool.columns.records import Records
 from rmqtool.formats.java import encode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.property_names import KEYS, TAGS, UNIQ_KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 else:
     from rmqtool.columns.arrow import pa, pc
+
+SEPARATE = (TAGS, KEYS, UNIQ_KEY)
+"""The properties for which messages as tables have columns."""
 
 _NAME_VALUE = ord(NAME_VALUE_SEPARATOR)
 _PIECE_END = ord(PROPERTY_SEPARATOR)
@@ -151,11 +156,29 @@ class Properties:
         """Return the names of all pairs, as numbers of the distinct ones."""
         return coded_texts(self.text, self.name_offsets, self.name_lengths)
 
+    @cached_property
+    def _columns(self) -> PropertyColumns | None:
+        """All properties as columns of texts, and those of ``SEPARATE``; None where the kernel declines them."""
+        records = self._records
+        names = [name.encode("ascii") for name in SEPARATE]
+        return property_columns(records.data, records.properties_offsets, records.properties_lengths, names)
+
+    def texts(self, name: str) -> pa.StringArray:
+        """Return a property of ``SEPARATE`` as a column of text, null where it is absent."""
+        if self._columns is None:
+            return self.values(name).cast(pa.utf8())
+        found = self._columns.wanted[SEPARATE.index(name)]
+        return _text_column(found, found.ends[1:] > found.ends[:-1])
+
     def maps(self) -> pa.MapArray:
         """Return the properties of each record as a column of maps from text to text.
 
         A name that occurs twice keeps its first place and takes its last value.
         """
+        if self._columns is not None:
+            found = self._columns
+            keys, items = _text_column(found.names), _text_column(found.values)
+            return pa.MapArray.from_arrays(pa.array(found.ends), keys, items)
         names, kept, values = self.distinct()
         counts = np.bincount(self.rows[kept], minlength=self.count)
         offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)))
@@ -207,6 +230,14 @@ class Properties:
 def decode_properties(records: Records) -> Properties:
     """Return the properties of ``records``, to be decoded when they are used."""
     return Properties(records)
+
+
+def _text_column(texts: Texts, present: Mask | None = None) -> pa.StringArray:
+    """Return a column of texts as Arrow has it, without a copy; null where it is not ``present``."""
+    buffers = [None, pa.py_buffer(texts.ends), pa.py_buffer(texts.text)]
+    if present is not None:
+        buffers[0] = pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(pa.utf8(), len(texts.ends) - 1, buffers)
 
 
 def _decode_pairs(records: Records) -> Pairs:

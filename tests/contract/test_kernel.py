@@ -56,7 +56,7 @@ def test_real_stores(name: str, store: Callable[[str], Path], comparison: Compar
             comparison.look(damage(rng, data[at : at + 20_000]), segment.base_offset + at)
             comparison.look(damage(rng, data[:8_000]), segment.base_offset)
     seen = comparison.seen
-    compared = ("starts", "rows", "messages", "fields of records", "spans", "lines", "encoded", "units")
+    compared = ("starts", "rows", "messages", "fields of records", "spans", "lines", "encoded", "units", "properties")
     assert all(seen[what] for what in compared)
 
 
@@ -470,6 +470,25 @@ def test_fields_laid_by_hand() -> None:
     assert NATIVE.header_fields(memoryview(b"x" + two), 1, 17, 2) == {"a": "b", "b": "b"}
 
 
+def of_properties(changes: dict[int, object]) -> tuple[object, ...]:
+    """Return arguments for the columns of one property, with some of them changed."""
+    block, ends = b"a\1b\2", [np.zeros(2, np.int32) for _ in range(4)]
+    texts = [bytearray(len(block)) for _ in range(3)]
+    places = np.array([0]), np.array([len(block)])
+    usual = (block, *places, ends[0], ends[1], texts[0], ends[2], texts[1], b"a\2", ends[3], texts[2])
+    return tuple(changes.get(number, given) for number, given in enumerate(usual))
+
+
+def test_columns_of_properties_laid_by_hand() -> None:
+    assert NATIVE is not None
+    given = of_properties({})
+    assert NATIVE.property_columns(*given) == 1
+    ends, texts = [given[at].tolist() for at in (3, 4, 6, 9)], [bytes(given[at])[:1] for at in (5, 7, 10)]  # type: ignore[attr-defined, call-overload]
+    assert (ends, texts) == ([[0, 1]] * 4, [b"a", b"b", b"b"])
+    assert NATIVE.property_columns(*of_properties({0: b"a\1\xff\2"})) == -1
+    assert NATIVE.property_columns(*of_properties({0: b"a\1bb"})) == 1
+
+
 LONGS, INTS = np.zeros(4, np.int64), np.zeros(4, np.int32)
 # Messages with the property "a" of their own, and a unique key.
 KIND = (MESSAGE_MAGIC_V1, b"\1T", bytes(4), 1, ("a", "UNIQ_KEY"), (None, None), 1, False, 1 << 20)
@@ -491,6 +510,19 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "halves of places": ("sound", (b"abc", bytes(12), 0), ValueError),
     "capacity beyond the table": ("scan", (b"abc", 0, bytearray(compiled.ROW_SIZE), 2, 0, 0), ValueError),
     "few codes": ("group", (INTS, INTS, INTS, INTS[:3], INTS, INTS), ValueError),
+    "properties outside": ("property_columns", of_properties({1: LONGS[:1] + 4}), ValueError),
+    "properties before": ("property_columns", of_properties({1: LONGS[:1] - 1}), ValueError),
+    "fewer ends of records": ("property_columns", of_properties({3: INTS[:1]}), ValueError),
+    "fewer lengths of properties": ("property_columns", of_properties({2: LONGS[:0]}), ValueError),
+    "no end of a name": ("property_columns", of_properties({4: INTS[:0], 6: INTS[:0]}), (ValueError, BufferError)),
+    "other ends of values": ("property_columns", of_properties({6: INTS[:1]}), ValueError),
+    "little room for pairs": ("property_columns", of_properties({4: INTS[:1], 6: INTS[:1]}), ValueError),
+    "little room for names": ("property_columns", of_properties({5: bytearray(2)}), ValueError),
+    "little room for values": ("property_columns", of_properties({7: bytearray(2)}), ValueError),
+    "little room for wanted values": ("property_columns", of_properties({10: bytearray(2)}), ValueError),
+    "few ends of wanted values": ("property_columns", of_properties({9: INTS[:1]}), ValueError),
+    "a wanted name that does not end": ("property_columns", of_properties({8: b"a\2b"}), ValueError),
+    "many wanted names": ("property_columns", of_properties({8: b"a\2" * 9}), ValueError),
     "no slots": ("hang_in", (bytearray(20), b"", INTS[:1], LONGS[:1], LONGS[:1], 1, 0), (ValueError, BufferError)),  # type: ignore[dict-item]
     "entry 0": ("hang_in", (bytearray(20), bytearray(4), INTS[:1], LONGS[:1], LONGS[:1], 0, 0), ValueError),
     "numbers that overflow": (

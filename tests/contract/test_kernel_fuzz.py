@@ -52,6 +52,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             struct.pack(">5i", 28 + length, 0, 0, 7, length) + bytes(length) + b"\0\6KEYS\1k" for length in (0, 1, 300)
         ),
         struct.pack(">ii", 4 + len(SEND) + 9, len(SEND)) + SEND + bytes(9),
+        record(b"", b"T", properties(*((f"name{number}", "v") for number in range(60)))) * 2,
         b"".join(b"\0\5topic\0\0\0%c%s" % (length, b"x" * length) for length in (1, 9, 200)),
     ]
     for number, content in enumerate(contents):
@@ -94,6 +95,14 @@ CANARIES = {
     "quotes of an answer": ("answer.h", " + 2 * (uint64_t)a->values[i].is_quoted;", ";"),
     "header in a frame": ("send.h", " || header > length - 4) return 0;", ") return 0;"),
     "end of a text": ("texts.h", " || at > size || length > size - at) return -2;", ") return -2;"),
+    "end of properties": ("properties.h", " || at > size || length > size - at) return -2;", ") return -2;"),
+    "room for pairs": (
+        "properties.h",
+        "if (c->most_pairs - c->pairs < (block.length + 1) / LEAST_PAIR) return -1;",
+        "",
+    ),
+    "room for texts": ("properties.h", "if (c->room - c->taken < block.length) return -1;", ""),
+    "names that are compared": ("properties.h", "own == MOST_COMPARED || ", ""),
     "end of a sequence": ("texts.h", "if (left < 3 || ", "if ("),
 }
 

@@ -11,7 +11,7 @@ import struct
 import zlib
 from array import array
 from collections import Counter
-from itertools import chain, takewhile
+from itertools import chain, pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -45,6 +45,8 @@ from tests.support.one_by_one import NUMBERS, walk
 if TYPE_CHECKING:
     from rmqtool.kernel import Kernel
 
+# As MOST_COMPARED in native/properties.h.
+_MOST_COMPARED = 32
 _ODD_TAGS, _ODD_KEYS, _NAMES_QUEUES, _NOT_TEXT, _BESIDE_QUEUE = 1, 2, 4, 8, 16
 _ALL_CHECKS = compiled.WRONG_CRC | compiled.WRONG_PROPERTY_CRC
 _FLAW_BITS = {"CL-PHY": compiled.WRONG_PLACE, "CL-TIME": compiled.WRONG_TIME}
@@ -74,6 +76,7 @@ class Comparison:
         offsets = np.array(list(messages), np.int64)
         self._dispatch(data, offsets, list(messages.values()), DispatchRules())
         self._dispatch_one(data, messages, DispatchRules())
+        self._properties(data, messages)
         self._lines(data, offsets, list(messages.values()))
         self._encode(data, list(messages.items())[:20])
 
@@ -244,6 +247,37 @@ class Comparison:
             if found is not None:
                 assert ours == theirs
                 self.seen["spans"] += 1
+
+    def _properties(self, data: bytes, messages: dict[int, Message]) -> None:
+        """Compare the columns of all properties, and of two with columns of their own, or why there are none."""
+        blocks = [message.raw_properties for message in messages.values()]
+        begins = [at + one.total_size - len(one.raw_properties) for at, one in messages.items()]
+        wanted = [b"KEYS", b"x"]
+        with patch.object(kernel, "NATIVE", self.kernel):
+            found = compiled.property_columns(
+                np.frombuffer(data, np.uint8),
+                np.array(begins, np.int64),
+                np.array([*map(len, blocks)], np.int64),
+                wanted,
+            )
+        if found is None:
+            pieces = [[piece.split(b"\1", 1) for piece in block.split(b"\2")] for block in blocks]
+            pairs = [[pair for pair in some if len(pair) > 1 and all(pair)] for some in pieces]
+            assert not all(map(is_text, blocks)) or any(
+                len({name for name, _ in some}) < len(some) or len(some) > _MOST_COMPARED for some in pairs
+            ), "properties were declined that are plain"
+            self.seen["declined properties"] += 1
+            return
+        expected = [decode_properties(block) for block in blocks]
+        names, values = texts_of(found.names), texts_of(found.values)
+        ends = found.ends.tolist()
+        assert ends[0] == 0
+        assert [dict(zip(names[a:b], values[a:b], strict=True)) for a, b in pairwise(ends)] == expected
+        assert len(names) == len(values) == sum(map(len, expected)) == ends[-1]
+        assert [*names] == [name for one in expected for name in one]
+        for name, column in zip(wanted, found.wanted, strict=True):
+            assert texts_of(column) == [one.get(name.decode(), "") for one in expected]
+        self.seen["properties"] += len(names)
 
     def _dispatch(self, data: bytes, offsets: Any, messages: list[Message], rules: DispatchRules) -> None:
         count, most_keys = len(offsets), sum(len(message.raw_properties) for message in messages) + 2 * len(messages)
@@ -483,3 +517,8 @@ def damage(rng: random.Random, data: bytes) -> bytes:
             case _:
                 found[at] = rng.choice((1, 2, 0xED, 0xFF, 0xC0, 34, 92, 0, 32))
     return bytes(found)
+
+
+def texts_of(column: compiled.Texts) -> list[str]:
+    text = column.text.tobytes()
+    return [text[begin:end].decode() for begin, end in pairwise(column.ends.tolist())]
