@@ -350,18 +350,22 @@ class Mirror:
             self._told({"event": event, "reason": reason})
 
     def _remove_old(self) -> None:
-        """Remove the segments whose last message is too old: the next segment begins with an older one than allowed."""
+        """Remove the segments whose last message is too old: a later segment begins with an older one than allowed.
+
+        A segment that begins with a damaged record says nothing about those before it; a later one does.
+        """
         if self._manner.keep_ms is None:
             return
         limit = time.time_ns() // 1_000_000 - self._manner.keep_ms
         removed = 0
-        while len(self._log.segments) > 1:
-            second = self._log.segments.segments[1]
-            found = read_record_at(self._log.segments.open(second), second.base_offset, 0, verify=False)
-            if not isinstance(found, Message) or found.store_timestamp >= limit:
-                break
+        for number, segment in enumerate(self._log.segments.segments[1:], 1):
+            found = read_record_at(self._log.segments.open(segment), segment.base_offset, 0, verify=False)
+            if isinstance(found, Message):
+                if found.store_timestamp >= limit:
+                    break
+                removed = number
+        for _ in range(removed):
             self._log.remove_first()
-            removed += 1
         if removed:
             self._told({"event": "removed", "segments": removed, "from": self._log.min_offset})
 

@@ -418,6 +418,14 @@ def test_old_segments_are_deleted_and_the_last_one_stays(master, tmp_path):
     assert done.line["from"] == int(max(master.files()))
 
 
+def test_a_damaged_record_does_not_keep_all_segments_for_ever(master, tmp_path):
+    """The copy has the damage of the master. It cannot be seen how old the record is with which a segment begins."""
+    master.grow(300)
+    master.log[SEGMENT + 4 : SEGMENT + 8] = b"\xff" * 4
+    once(master, tmp_path / "m", keep="30d")
+    assert sorted(log_files(tmp_path / "m")) == [max(master.files())]
+
+
 def test_a_cluster_with_one_broker_needs_no_name(master, tmp_path):
     master.grow(10)
     mirrored(f"rocketmq://{master.address}", tmp_path / "m", once=True)
