@@ -20,11 +20,10 @@ from rmqtool.errors import Exit, Interrupted, UnknownTopic, UsageError, worst
 if TYPE_CHECKING:
     from rmqtool.api.remote_group import Joined
     from rmqtool.api.shapes import Message
-    from rmqtool.broker.consumer.group import Asked, GroupConsumer
+    from rmqtool.broker.consumer.group import Asked
     from rmqtool.broker.consumer.programs import Ended, Extent
     from rmqtool.broker.consumer.progress import ReachedProgress
     from rmqtool.broker.consumer.windows import Delivered
-    from rmqtool.client.group_consumer import RemoteConsumer
     from rmqtool.engine.interrupts import Stop
 
 # The descriptor that programs write to while stdout holds rows for other programs.
@@ -246,6 +245,9 @@ class _Run:
         """Start the members, share the queues among them, yield the events, and end the members."""
         consumer, clients = self.opened.consumer, self.opened.client_ids
         yield from (f"{error.message}: this queue is not consumed" for error in self.opened.unread)
+        for queue in self.opened.absent:
+            name = f"{queue.topic}/{queue.queue_id}"
+            yield f"queue {name} is missing: its messages are in the log, but are not consumed"
         for number, client in enumerate(clients, 1):
             yield from change_words(clients, f"member {number} joined", consumer.join(client))
         ended: Interrupted | None = None
@@ -258,7 +260,7 @@ class _Run:
             for number, client in enumerate(clients if len(clients) > 1 else (), 1):
                 left += change_words(clients, f"member {number} left", consumer.leave(client))
         yield from left
-        if self.opened.unread:
+        if self.opened.unread or self.opened.absent:
             self.found.status = worst(self.found.status, Exit.SKIPPED)
         if ended is not None:
             raise ended
@@ -328,7 +330,7 @@ class _Run:
                     damages += "damage" in row
             consumed += len(taken)
             yield None
-        lost = list(_lost_words(self.opened.consumer))
+        lost = list(_lost_words(self.opened))
         yield from lost
         yield from self._closing_words(consumed)
         self.found.status = Exit.SKIPPED if damages or lost else Exit.DONE
@@ -349,14 +351,22 @@ class _Run:
             return
         if consumed and not self.how.get("shows"):
             messages = f"{consumed} message{'' if consumed == 1 else 's'}"
-            whose = f"for {asked.group}" if asked.group else "for no group (-g names one)"
+            whose = f"for {asked.group}{self._newness()}" if asked.group else "for no group (-g names one)"
             words = f"{messages} {whose}; " + ("committed" if asked.keeps else "nothing is committed without --commit")
-            skips = bool(self.opened.consumer.lost) and "://" not in self.opened.where
+            skips = bool(self.opened.absent or self.opened.consumer.lost) and "://" not in self.opened.where
             yield (words, f"rmqtool check {store}") if skips else words
         elif not consumed and asked.group:
-            yield f"no new messages for {asked.group}", f"rmqtool info {store} groups"
+            words = f"no new messages for {asked.group}{self._newness()}"
+            yield words, f"rmqtool check {store}" if self.opened.absent else f"rmqtool info {store} groups"
         elif not consumed:
-            yield "no messages"
+            yield ("no messages", f"rmqtool check {store}") if self.opened.absent else "no messages"
+
+    def _newness(self) -> str:
+        """Return words for a group that has never consumed: its name may be mistyped."""
+        if not isinstance(self.opened, Opened) or self.opened.asked.broadcasting:
+            return ""
+        names = {group for _, group in self.opened.known.progressed}
+        return "" if self.opened.asked.group in names else ", a group without offsets so far"
 
     def _rows(self, delivered: Delivered, more: Json | None = None) -> Iterator[Json]:
         """Yield a message, and the damage of its body."""
@@ -406,7 +416,7 @@ class _Run:
                 consumed += 1
         finally:
             programs.kill_all()
-        lost = list(_lost_words(opened.consumer))
+        lost = list(_lost_words(opened))
         yield from lost
         yield _counted(consumed - failed) + (f", {failed} failed" if failed else "")
         self.found.status = Exit.SKIPPED if lost else Exit.NO if failed else Exit.DONE
@@ -423,10 +433,13 @@ class _Run:
             yield f"{place}: the program {ended.words}; {self.opened.outcome(delivered)}"
 
 
-def _lost_words(consumer: GroupConsumer | RemoteConsumer) -> Iterator[str]:
+def _lost_words(opened: Opened | Joined) -> Iterator[str]:
     """Yield the queue entries whose message could not be read: a group goes past them."""
-    for queue, offset, place in consumer.lost:
-        record = f"its record, at {place} in the log, is damaged or gone"
+    for queue, offset, place in opened.consumer.lost:
+        state = "damaged or gone"
+        if isinstance(opened, Opened):
+            state = "gone" if opened.stored.store.commit_log.find(place) is None else "damaged"
+        record = f"its record, at {place} in the log, is {state}"
         yield f"{queue.topic}/{queue.queue_id}@{offset} is left out: {record}"
 
 

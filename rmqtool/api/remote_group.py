@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqtool.client.group_consumer import RemoteConsumer
     from rmqtool.client.member import Membership
     from rmqtool.remoting.bodies.broker import SubscriptionGroupConfig
+    from rmqtool.store.listing import QueueId
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Joined:
     retries: int
     # Errors of queues that cannot be read: a broker says so when they are pulled from.
     unread: tuple[ReadFailed, ...] = ()
+    absent: tuple[QueueId, ...] = ()
 
     @property
     def client_ids(self) -> tuple[str, ...]:

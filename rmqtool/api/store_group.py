@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rmqtool.formats.message_queue import MessageQueue
     from rmqtool.log.select import Selection
     from rmqtool.look.stored_queues import StoredQueues
+    from rmqtool.store.config_files import Configs
+    from rmqtool.store.listing import QueueId
     from rmqtool.store.open import Store as OpenStore
 
 
@@ -42,6 +44,8 @@ class Opened:
     known: Known
     progress: Progress
     consumer: GroupConsumer
+    # Queues that are not on disk although the log has messages of them.
+    absent: tuple[QueueId, ...] = ()
     # Takes the messages that a program failed on, and delivers due messages while the store is followed.
     broker_side: BrokerSide | None = None
     # The state of the topics' file at the last look.
@@ -135,11 +139,32 @@ def open_group_of(store: Store, asked: Asked, *, serves: bool, follows: bool) ->
         except NotFound as error:
             # The topic or group may be in what cannot be read.
             raise known.unread.get(None, error) from error
-        opened = Opened(asked, stored, known, progress, consumer, broker_side)
+        absent = _absent_queues(stored, configs, consumer, asked)
+        opened = Opened(asked, stored, known, progress, consumer, absent, broker_side)
         if opened.unread and (asked.keeps or asked.queue_id is not None):
             raise opened.unread[0]
         _register(asked, stored.store, held, broker_side)
         yield opened
+
+
+def _absent_queues(
+    stored: StoredQueues, configs: Configs, consumer: GroupConsumer, asked: Asked
+) -> tuple[QueueId, ...]:
+    """Return the group's queues that are lost, by its own topics and their offsets."""
+    from rmqtool.look.absent_queues import find_absent_queues, find_dispatched
+    from rmqtool.store.listing import QueueId
+    from rmqtool.store.queues import greatest_end, simple_queues
+
+    mine, queues = consumer.how.subscriptions, {QueueId(*queue) for queue in stored.queues()}
+    configs = replace(
+        configs,
+        topics={topic: config for topic, config in configs.topics.items() if topic in mine},
+        offsets={place: offsets for place, offsets in configs.offsets.items() if place[0] in mine},
+    )
+    end = greatest_end(simple_queues(stored.store.listing))
+    dispatched = find_dispatched(end, has_queues=bool(queues), is_live=True, is_closed=False)
+    missing = find_absent_queues(stored.store, configs, queues, dispatched).missing
+    return tuple(queue for queue in sorted(missing) if queue.topic in mine and asked.queue_id in (None, queue.queue_id))
 
 
 def _register(asked: Asked, store: OpenStore, held: Closable | None, broker_side: BrokerSide | None) -> None:

@@ -19,9 +19,11 @@ from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TopicKind, find_own_names, topic_kind
 from rmqtool.log.walk import SegmentWalk, walk_dledger
-from rmqtool.store.config_files import Configs
+from rmqtool.store.config_files import Configs, read_configs
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
+from rmqtool.store.queues import greatest_end, simple_queues
+from rmqtool.store.rocksdb import has_database_queues
 from rmqtool.store.segments import Segment, SegmentQueue
 
 # Limits of the sample: bytes in all, files, and the least number of bytes of each file.
@@ -48,6 +50,10 @@ class Dispatched(NamedTuple):
 
     physical_offset: int = _ALWAYS
     store_timestamp: int = _ALWAYS
+
+    def has(self, message: Message) -> bool:
+        """Return whether a record must have its entries."""
+        return message.physical_offset < self.physical_offset and message.store_timestamp < self.store_timestamp
 
 
 class Absent(NamedTuple):
@@ -79,14 +85,25 @@ def find_newest_settled() -> int:
     return int(time.time() * 1000) - _NEW_STORE_MS
 
 
+def is_absent(store: Store, queue: QueueId, message: Message) -> bool:
+    """Return whether the queue of a message should be on disk and is not, by what is surely dispatched."""
+    queues = store.listing.queues(FileKind.CONSUME_QUEUE)
+    if queue in queues or queue in store.listing.queues(FileKind.BATCH_CONSUME_QUEUE) or has_database_queues(store):
+        return False
+    end = greatest_end(simple_queues(store.listing))
+    dispatched = find_dispatched(end, has_queues=bool(queues), is_live=True, is_closed=False)
+    configs = read_configs(store, tolerant=True)
+    return dispatched.has(message) and is_known(configs, queue)
+
+
 def find_absent_queues(store: Store, configs: Configs, queues: Collection[QueueId], dispatched: Dispatched) -> Absent:
     """Return the queues that are not among ``queues`` and should be, by the records that are ``dispatched``."""
     doubted = _doubted_topics(configs, queues)
-    offsets = [queue for queue in _offset_queues(configs) if queue not in queues and _is_known(configs, queue)]
+    offsets = [queue for queue in _offset_queues(configs) if queue not in queues and is_known(configs, queue)]
     if not len(store.commit_log) or not (doubted or offsets or not queues):
         return Absent({}, [])
     sample = _sample(store, dispatched)
-    missing = {queue: at for queue, at in sample.queues.items() if queue not in queues and _is_known(configs, queue)}
+    missing = {queue: at for queue, at in sample.queues.items() if queue not in queues and is_known(configs, queue)}
     silent = [topic for topic in doubted if all(queue.topic != topic for queue in missing)]
     return Absent(missing, [] if sample.is_whole else silent, is_all=not queues)
 
@@ -154,7 +171,7 @@ def _offsets_of_nothing(configs: Configs, file: str, owner: tuple[str, str], abs
     data: dict[str, Any] = {"group": group, "committed": {str(number): offset for number, offset in absent.items()}}
     text = f"group {group} {of} that {are} not there"
     why = "consumers begin at 0 when a message comes"
-    if not _is_known(configs, QueueId(topic, queue_id)):
+    if not is_known(configs, QueueId(topic, queue_id)):
         text, why = f"{text}, and topics.json does not name the topic", "left from a topic that was deleted"
     return new_finding("OF-RANGE", text, place, severity=Severity.NOTICE, consequence=why, **data)
 
@@ -163,7 +180,7 @@ def _offset_file(topic: str) -> str:
     return paths.config_path(paths.LMQ_CONSUMER_OFFSET if topic.startswith(LMQ_PREFIX) else paths.CONSUMER_OFFSET)
 
 
-def _is_known(configs: Configs, queue: QueueId) -> bool:
+def is_known(configs: Configs, queue: QueueId) -> bool:
     """Return whether the topic is configured. If no topic is, the configuration is lost, and every topic counts.
 
     A broker's own topics need no configuration.
@@ -212,6 +229,6 @@ def _look(
         record = place.what
         if not isinstance(record, Message) or not has_queue_unit(record.sys_flag):
             continue
-        if record.physical_offset < dispatched.physical_offset and record.store_timestamp < dispatched.store_timestamp:
+        if dispatched.has(record):
             found.setdefault(QueueId(record.topic, record.queue_id), record.physical_offset)
     return True

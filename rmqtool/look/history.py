@@ -188,12 +188,16 @@ class Position(NamedTuple):
 
 @dataclass
 class Story:
-    """All events of one message in the order of the log, its state after them, and the groups that read its queue."""
+    """All events of one message in the order of the log, its state after them, and the groups that read its queue.
+
+    ``whole`` is False if a record of the message may be missing from the events.
+    """
 
     uniq_key: str | None
     events: list[Event] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
     state: str = ""
+    whole: bool = True
 
     def events_json(self) -> list[dict[str, Any]]:
         return [event.as_json() for event in self.events]
@@ -201,7 +205,8 @@ class Story:
     def as_json(self) -> dict[str, Any]:
         """Return the story without its events."""
         positions = [position.as_json() for position in self.positions]
-        return {"uniqKey": self.uniq_key, "events": len(self.events), "state": self.state, "positions": positions}
+        story = {"uniqKey": self.uniq_key, "events": len(self.events), "state": self.state, "positions": positions}
+        return story if self.whole else {**story, "complete": False}
 
 
 def read_stories(store: Store, messages: Iterable[Message], group: str | None = None) -> list[Story]:
@@ -225,8 +230,9 @@ def read_stories(store: Store, messages: Iterable[Message], group: str | None = 
 
 
 def _read_story(store: Store, configs: Configs, in_order: dict[str, Any], message: Message) -> Story:
-    records = _find_records(store, message) if message.uniq_key else [message]
-    events = [Event(*_name_event(record, store)) for record in records]
+    found = _find_records(store, message) if message.uniq_key else _Records([message])
+    records = found.records
+    events = [_event_of(record, store, is_damaged=record.physical_offset in found.damaged) for record in records]
     events += _decisions(store, records)
     events += _cancellations(store, records)
     for record in records:
@@ -237,17 +243,33 @@ def _read_story(store: Store, configs: Configs, in_order: dict[str, Any], messag
             events += iter_ordered_pops(in_order, record)
     events.sort(key=lambda event: event.message.physical_offset)
     positions = [position for record in records for position in _iter_positions(configs, record)]
-    return Story(message.uniq_key, events, positions, _state(events, configs))
+    return Story(message.uniq_key, events, positions, _state(events, configs), found.whole)
 
 
-def _find_records(store: Store, message: Message) -> list[Message]:
+class _Records(NamedTuple):
+    """The records of a message, the places of those whose body is damaged, and whether these are surely all."""
+
+    records: list[Message]
+    damaged: frozenset[int] = frozenset()
+    whole: bool = True
+
+
+def _find_records(store: Store, message: Message) -> _Records:
+    """Return the records of a message. A damaged body says nothing against the topic that the record names."""
     assert message.uniq_key is not None
     log = LogSearch(store)
     search = KeySearch(store, QuestionKind.UNIQ_KEY, message.uniq_key, Wanted(), log)
     search.found.add(message.physical_offset)
     search.run()
-    found = (read_record(store.commit_log, place) for place in sorted(search.found))
-    return [record for record in found if record is not None]
+    found = (read_record(store.commit_log, place) for place in search.found)
+    records = [*(record for record in found if record is not None), *search.damaged.values()]
+    records.sort(key=lambda record: record.physical_offset)
+    return _Records(records, frozenset(search.damaged), whole=not (search.bridged or log.unread))
+
+
+def _event_of(record: Message, store: Store, *, is_damaged: bool) -> Event:
+    event, record, about = _name_event(record, store)
+    return Event(event, record, {**about, "damaged": True} if is_damaged else about)
 
 
 def _name_event(record: Message, store: Store) -> tuple[str, Message, dict[str, Any]]:

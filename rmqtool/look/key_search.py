@@ -246,6 +246,8 @@ class KeySearch:
     near: set[str] = field(default_factory=set)
     # Where a repair covered a message that the index has for the key.
     bridged: set[int] = field(default_factory=set)
+    # Whether there are more messages than the limit.
+    has_more: bool = False
     # Records with this key, as the index says, whose body does not match its checksum.
     damaged: dict[int, Message] = field(default_factory=dict)
 
@@ -271,6 +273,7 @@ class KeySearch:
         if not (trusted and answered) and not (self.answered_by and not indexes.files):
             self._ask_log(trusted)
         if self.wanted.limit is not None:
+            self.has_more = len(self.found) > self.wanted.limit
             self.found = set(sorted(self.found)[-self.wanted.limit :] if self.wanted.limit else ())
 
     def _ask_index(self, indexes: Indexes, topics: list[str]) -> None:
@@ -294,7 +297,8 @@ class KeySearch:
             yield from self._broker_hits(indexes, topic)
             return
         hashed = index.key_hash(self._index_text(topic))
-        left = self.wanted.limit
+        # One more than asked for tells that there are more.
+        left = None if self.wanted.limit is None else self.wanted.limit + 1
         for file in reversed(indexes.files):
             for number, entry in indexes.iter_hits(file, hashed):
                 message = read_record(self.store.commit_log, entry.phy_offset)

@@ -23,6 +23,7 @@ from rmqtool.look.place_search import (
     QueueSearch,
     before_the_log,
     check_units,
+    damaged_finding,
     find_at,
     find_first_since,
     find_in_queue,
@@ -70,6 +71,12 @@ class Answer:
     def is_found(self) -> bool:
         """Whether the answer has messages or queue offsets."""
         return bool(self.places or self.queue_offsets)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no other kind need be tried: it is found, or the place that it names has a damaged record."""
+        names_a_place = self.kind in (QuestionKind.OFFSET_MSG_ID, QuestionKind.PHYSICAL_OFFSET)
+        return self.is_found or (names_a_place and bool(self.findings))
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of docs/contract.md without its messages."""
@@ -123,9 +130,9 @@ class Lookup:
             answer = Answer(question, kind)
             answers.append(answer)
             self._find(answer, log)
-            if answer.is_found:
+            if answer.is_settled:
                 break
-        answer = answers[-1] if answers[-1].is_found else answers[0]
+        answer = answers[-1] if answers[-1].is_settled else answers[0]
         for other in answers:
             if other is not answer:
                 answer.findings += other.findings
@@ -134,8 +141,10 @@ class Lookup:
                 answer.searched |= {name: value for name, value in other.searched.items() if name != "log"}
         messages = list(islice(answer.iter_messages(self.store), _COMPARED))
         if answer.kind is not QuestionKind.TIME:
+            told = {(one.code, one.topic, one.queue_id) for one in answer.findings}
             try:
-                answer.findings += check_units(self.store, messages)
+                units = check_units(self.store, messages)
+                answer.findings += [one for one in units if (one.code, one.topic, one.queue_id) not in told]
             except ReadFailed as error:
                 log.miss_unread(error)
         self._explain_log(answer, log)
@@ -164,6 +173,10 @@ class Lookup:
         ):
             answer.places.append(offset)
             answer.answered_by.append("log")
+        elif found.damaged is not None:
+            text = f"the record at {offset} in the log is damaged"
+            answer.findings.append(damaged_finding(self.store, found.damaged, text))
+            answer.complete = False
         elif found.reason is not None:
             answer.reasons.append(found.reason)
             answer.near += [f"@{offset}" for offset in found.near]
@@ -235,6 +248,8 @@ class Lookup:
         answer.complete = search.complete
         if search.index_files:
             answer.searched["index"] = {"files": search.index_files, "collisions": search.collisions}
+        if search.has_more:
+            answer.searched["limit"] = self.wanted.limit
         if answer.places:
             return
         if search.elsewhere:
@@ -248,6 +263,8 @@ class Lookup:
         if search.damaged:
             place = min(search.damaged)
             answer.reasons.append(f"the index has this key for the record at {place} in the log, which is damaged")
+            return
+        if search.bridged:
             return
         if answer.question.text.isdecimal() and read_record(self.store.commit_log, int(answer.question.text)):
             answer.near.append(f"@{answer.question.text}")

@@ -161,6 +161,10 @@ class LogSearch:
         if finding not in self.unread:
             self.unread.append(finding)
 
+    def miss_flaw(self, flaw: Flaw, path: str, offset: int) -> None:
+        """Remember a damaged place that another search met."""
+        self._miss(flaw.code, path, offset, 0, flaw.message)
+
     def _miss_gaps(self, start: int, end: int) -> None:
         log = self.store.commit_log
         for before, after in pairwise(log.segments):
@@ -300,7 +304,7 @@ def damaged_finding(store: Store, damaged: Message, text: str) -> Finding:
     segment = store.commit_log.find(at)
     place = Where(None if segment is None else segment.path, None if segment is None else at - segment.base_offset)
     place = place._replace(length=damaged.total_size, topic=damaged.topic, queue_id=damaged.queue_id)
-    why = "its body or properties are not as they were sent, and cannot be restored; a repair lets readers skip it"
+    why = "its body or properties are not as they were sent, and cannot be restored; rmqtool dump shows its fields"
     found = new_finding("CL-CRC", f"{text} (its checksum is wrong)", place, consequence=why)
     return addressed(found, store.root)
 
@@ -312,6 +316,9 @@ def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
         for entry in queue_entries(message, store.dispatch_rules):
             queue = QueueId(entry.topic, entry.queue_id)
             if queue not in queues:
+                if _is_absent(store, queue, message):
+                    text = f"the message is at {message.physical_offset}, but its queue is not there"
+                    yield _unit_finding(store, "CQ-MISSING", queue, entry.queue_offset, text)
                 continue
             unit = ConsumeQueueFiles(queue, queues[queue]).read_unit(entry.queue_offset)
             if unit is None or not unit.size:
@@ -322,6 +329,13 @@ def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
                     f"the message is at {message.physical_offset}, but its queue entry points to {unit.physical_offset}"
                 )
                 yield _unit_finding(store, "CQ-WRONG", queue, entry.queue_offset, text)
+
+
+def _is_absent(store: Store, queue: QueueId, message: Message) -> bool:
+    # Imported when needed: it loads the configuration, and most messages have their queue.
+    from rmqtool.look.absent_queues import is_absent
+
+    return is_absent(store, queue, message)
 
 
 def find_in_queue(store: Store, queue: QueueId, queue_offset: int) -> ConsumeQueueUnit | None:
@@ -372,11 +386,12 @@ def find_bridge(log: SegmentQueue, physical_offset: int) -> Message | None:
 
 
 class PlaceAnswer(NamedTuple):
-    """The message at a physical offset, or the reason why there is not one."""
+    """The message at a physical offset, or the damaged one, or the reason why there is not one."""
 
     message: Message | None
     reason: str | None = None
     near: tuple[int, ...] = ()
+    damaged: Message | None = None
 
 
 def find_at(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
@@ -388,9 +403,12 @@ def find_at(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
     found = read_record_at(segments.open(segment), segment.base_offset, physical_offset - segment.base_offset)
     if isinstance(found, Message):
         return PlaceAnswer(found)
+    damaged = find_damaged(store, physical_offset)
+    if damaged is not None:
+        return PlaceAnswer(None, damaged=damaged)
     if isinstance(found, Flaw):
         file_offset = physical_offset - segment.base_offset
-        log.unread.append(Finding(found.code, Severity.ERROR, found.message, file=segment.path, offset=file_offset))
+        log.miss_flaw(found, segment.path, file_offset)
         return PlaceAnswer(None, f"the record at {physical_offset} is damaged: {found.message}")
     if segment.size > _NEAR_WALKED:
         return _scan_for(store, physical_offset, log)

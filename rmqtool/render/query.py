@@ -68,7 +68,8 @@ def answer_lines(
     yield from _offset_lines(head)
     if not shown:
         yield from _missing_lines(output, head)
-        yield from _decoded_rows(output, head.get("decoded", {}))
+        if not _is_damaged(head):
+            yield from _decoded_rows(output, head.get("decoded", {}))
     yield from _story_lines(output, head)
     for finding in findings:
         yield from finding_lines(finding, output)
@@ -84,9 +85,11 @@ def _title_lines(output: Output, head: Mapping[str, Any], count: int, messages: 
     records = f"{text.counted(count, 'record')} of " if messages < count else ""
     by = " and ".join(_SOURCES[source] for source in head["answeredBy"])
     words = f"{records}{text.counted(messages, 'message')}, by {kind}" + (f", from {by}" if by else "")
+    if "limit" in head["searched"]:
+        words += f"; there are older ones (-n {head['searched']['limit']})"
     if not count:
         words = f'nothing found for {kind} "{text.neutral(head["query"])}"'
-        if any(finding["code"] == "CL-CRC" for finding in head["findings"]):
+        if _is_damaged(head):
             words = f'{kind} "{text.neutral(head["query"])}": the message is damaged, so it is not shown'
     if count or not ("queueOffset" in head or "queueOffsets" in head):
         yield output.paint(words, "title")
@@ -97,6 +100,10 @@ def _title_lines(output: Output, head: Mapping[str, Any], count: int, messages: 
         yield from text.hanging(words, output.look.width, 2)
     if count and "scan" in head["answeredBy"]:
         yield from _searched_lines(output, head["searched"])
+
+
+def _is_damaged(head: Mapping[str, Any]) -> bool:
+    return any(finding["code"] == "CL-CRC" for finding in head["findings"])
 
 
 def _message_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
@@ -189,17 +196,37 @@ def _story_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
         rows = [{**row, "time": time} for row, time in zip(rows, short, strict=True)]
         yield ""
         name = text.neutral(story["uniqKey"] or "a message without a unique key")
-        yield output.paint(f"{name}: {story['state']}", "title")
+        positions = _position_rows(story, happened)
+        for line in text.hanging(f"{name}: {_verdict(story, positions)}", output.look.width, 2):
+            yield output.paint(line, "title")
         if common:
-            yield f"on {common}:"
+            yield f"times of {common}:"
         yield from output.table_lines(rows, EVENTS)
-        positions = [
-            {**position, "place": _place(position), "status": _status(position, story["positions"][at + 1 :], happened)}
-            for at, position in enumerate(story["positions"])
-        ]
         if positions:
             yield ""
             yield from output.table_lines(positions, POSITIONS)
+
+
+def _verdict(story: Mapping[str, Any], positions: Sequence[Mapping[str, Any]]) -> str:
+    """Return what became of a message: what groups did with it, where nothing else happened to it."""
+    words = str(story["state"])
+    consumed = [str(one["group"]) for one in positions if one["status"] == "consumed"]
+    if words == "stored" and consumed:
+        words = f"consumed by {text.neutral(', '.join(consumed))}"
+    if "complete" not in story:
+        return words
+    return f"{words} when last seen; what came after is not known, because records of it may be lost or not readable"
+
+
+def _position_rows(story: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return where groups are. A later record of the message tells that it failed in a group that passed it."""
+    rows = []
+    for at, position in enumerate(story["positions"], 1):
+        status = _status(position, story["positions"][at:], events)
+        if "complete" in story and status == "consumed":
+            status = "passed"
+        rows.append({**position, "place": _place(position), "status": status})
+    return rows
 
 
 def _status(
@@ -212,10 +239,10 @@ def _status(
     retry = f"%RETRY%{group}"
     then = next((one for one in after if one["group"] == group), None)
     if then is not None:
-        return "failed" if then["topic"] == retry else "consumed"
+        return "failed, sent again" if then["topic"] == retry else "consumed"
     if any(event["topic"] == f"%DLQ%{group}" for event in events):
         return "dead letter"
-    return "failed" if events[-1].get("for") == retry else "consumed"
+    return "failed, sent again" if events[-1].get("for") == retry else "consumed"
 
 
 def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,8 +264,11 @@ def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
         about.append(f"of half message {event['halfQueueOffset']}")
     if "heeded" in event:
         about.append("used by the broker" if event["heeded"] else "ignored by the broker")
+    if event.get("damaged"):
+        about.append("damaged")
+    name = "to DLQ" if event["event"] == "dlq" else event["event"]
     # A blank rather than a dash: no value is missing here.
-    return {**event, "place": _place(event), "about": ", ".join(about) or " "}
+    return {**event, "event": name, "place": _place(event), "about": ", ".join(about) or " "}
 
 
 def _short_times(times: Sequence[str | None]) -> tuple[str, list[str | None]]:

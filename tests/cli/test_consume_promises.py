@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +142,30 @@ def test_who_holds_the_store_is_named_by_its_command(lab: Lab) -> None:
     assert status == Exit.IN_USE
     assert f"process {process.pid} (rmqtool consume) holds the lock; nothing was changed" in err
     assert main(["info", str(lab.root)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "closing"),
+    [
+        (["-t", "T_normal"], "105 messages for no group (-g names one); nothing is committed without --commit"),
+        (["-t", "T_normal", "-g", "G_ok"], "no new messages for G_ok"),
+        (["-t", "T_normal", "-q", "2"], "no messages"),
+    ],
+)
+def test_a_queue_that_is_gone_is_named(
+    words: list[str], closing: str, writable_store: Callable[[str], Path], capsys: Capture
+) -> None:
+    """Without its directory 35 of 140 messages are in no queue, and the group is past the end of nothing."""
+    root = writable_store("53-broker")
+    shutil.rmtree(root / "consumequeue" / "T_normal" / "2")
+    status = main(["consume", str(root), *words])
+    assert (status, capsys.readouterr().err.splitlines()) == (
+        Exit.SKIPPED,
+        [
+            "queue T_normal/2 is missing: its messages are in the log, but are not consumed",
+            closing,
+            f"Next: rmqtool check {root}",
+        ],
+    )
+    assert main(["consume", str(root), "-t", "T_normal", "-q", "1"]) == Exit.DONE
+    assert "missing" not in capsys.readouterr().err

@@ -191,10 +191,77 @@ def test_records_of_one_message_are_not_counted_as_messages(store, capsysbinary)
 
 def test_a_message_that_became_a_dead_letter_is_not_called_consumed(store, capsysbinary):
     out = run(capsysbinary, "query", store("53-broker"), DEAD, "--history")[1]
-    rows = [line.split() for line in out.splitlines() if line.startswith("G_retry ")]
-    assert [" ".join(row[5:]) for row in rows] == ["failed", "failed", "dead letter"]
-    assert [line.split("  ")[-1].strip() for line in out.splitlines() if " dlq " in line] == ["after 3 failures"]
+    assert _fates(out) == ["failed, sent again", "failed, sent again", "dead letter"]
+    about = [line.split("  ")[-1].strip() for line in out.splitlines() if "  to DLQ  " in line]
+    assert about == ["after 3 failures"]
     assert out.endswith(f"Next: rmqtool consume {store('53-broker')} -g G_retry --dlq\n")
+
+
+def _fates(out):
+    rows = [line.split() for line in out.splitlines() if line.startswith("G_retry ")]
+    return [" ".join(row[5:]) for row in rows]
+
+
+LETTER = 208910  # the record of retry-6 in %DLQ%G_retry
+
+
+def _flip(root, physical_offset):
+    """Change a byte of a body."""
+    with (root / "commitlog" / f"{physical_offset // 65536 * 65536:020}").open("r+b") as file:
+        file.seek(physical_offset % 65536 + 100)
+        byte = file.read(1)
+        file.seek(physical_offset % 65536 + 100)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def test_a_dead_letter_whose_record_is_damaged_is_not_called_consumed(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    _flip(root, LETTER)
+    out = run(capsysbinary, "query", root, "retry-6", "--history")[1]
+    assert _fates(out) == ["failed, sent again", "failed, sent again", "dead letter"]
+    assert "C: dead letter\n" in out
+    assert [line.split("  ")[-1].strip() for line in out.splitlines() if "  to DLQ  " in line] == [
+        "after 3 failures, damaged"
+    ]
+    # A repair writes a placeholder over the record: that it was a dead letter is known to nobody any more.
+    assert run(capsysbinary, "repair", root, "--apply", "--allow", "primary")[0] == Exit.DONE
+    out = run(capsysbinary, "query", root, "retry-6", "--history")[1]
+    assert _fates(out) == ["failed, sent again", "failed, sent again", "passed"]
+    assert "C: stored when last seen; what came after is not known" in " ".join(out.split())
+    (story,) = answer(capsysbinary, root, "retry-6", "--history")[1]["stories"]
+    assert (story["state"], story["complete"]) == ("stored", False)
+
+
+def test_a_limit_that_leaves_messages_out_is_told(store, capsysbinary):
+    root = store("53-broker")
+    out = run(capsysbinary, "query", root, "k0", "-n", "2")[1]
+    assert out.splitlines()[0] == "2 messages, by key, from the index; there are older ones (-n 2)"
+    assert answer(capsysbinary, root, "k0", "-n", "2")[1]["searched"]["limit"] == 2
+    assert "limit" not in answer(capsysbinary, root, "k0", "-n", "4")[1]["searched"]
+    assert run(capsysbinary, "query", root, "k0", "-n", "4")[1].splitlines()[0] == "4 messages, by key, from the index"
+
+
+def test_a_message_whose_queue_is_gone_is_found_with_the_finding(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    shutil.rmtree(root / "consumequeue" / "T_normal" / "2")
+    for what, count in (("k0", 4), ("T_normal/2@10", 1)):
+        found = answer(capsysbinary, root, what)[1]["findings"]
+        assert [(one["code"], one["topic"], one["queueId"]) for one in found] == [("CQ-MISSING", "T_normal", 2)] * count
+    # Without offsets of groups and topics.json nothing says that the queue should be there, but for the log itself.
+    (root / "config" / "topics.json").unlink()
+    assert len(answer(capsysbinary, root, "k0")[1]["findings"]) == 4
+
+
+def test_a_damaged_record_at_a_place_is_one_finding(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    _flip(root, LETTER)
+    for what in (f"@{LETTER}", "7F00000100006E0B000000000003300E"):
+        status, found = answer(capsysbinary, root, what)
+        assert status == Exit.SKIPPED
+        assert [(one["code"], one["offset"]) for one in found["findings"]] == [("CL-CRC", LETTER % 65536)]
+        assert "unread" not in found["searched"]
+        out = run(capsysbinary, "query", root, what)[1]
+        assert "the message is damaged, so it is not shown" in out
 
 
 def test_rows_and_templates_take_the_messages(store, capsysbinary):

@@ -58,7 +58,7 @@ def test_the_history_fits_and_each_column_has_a_head(store: Stores, monkeypatch:
     shown = type_words(words).out
     lines = shown.splitlines()
     at = lines.index(f"{DEAD}: dead letter")
-    assert lines[at + 1] == "on 2026-11-18 +00:00:"
+    assert lines[at + 1] == "times of 2026-11-18 +00:00:"
     assert lines[at + 2].split() == ["time", "event", "queue", "@", "offset", "more"]
     assert lines[at + 3].startswith("12:19:24.456  stored   ")
     assert "due after 1.0 s, to %RETRY%G_retry" in lines[at + 4]
@@ -81,9 +81,12 @@ def test_properties_have_a_label(store: Stores) -> None:
         (["-t", "T_normal"], "2 messages for no group (-g names one); nothing is committed without --commit"),
         (
             ["-t", "T_normal", "-g", "G_new", "--from", "first"],
-            "2 messages for G_new; nothing is committed without --commit",
+            "2 messages for G_new, a group without offsets so far; nothing is committed without --commit",
         ),
-        (["-t", "T_normal", "-g", "G_new", "--from", "first", "--commit"], "2 messages for G_new; committed"),
+        (
+            ["-t", "T_normal", "-g", "G_new", "--from", "first", "--commit"],
+            "2 messages for G_new, a group without offsets so far; committed",
+        ),
     ],
 )
 def test_consume_says_for_whom_and_whether_anything_was_committed(

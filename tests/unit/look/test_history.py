@@ -61,7 +61,8 @@ def test_a_delivered_message_that_is_damaged_does_not_wait(writable_store):
         file.seek(58704 + 100)
         file.write(bytes([byte[0] ^ 0xFF]))
     story = tell(root, "53-broker", "FD0000000000000000000000000000027C1A4E0E2F2A5A310D890000")
-    assert (names(story), story.state) == (["delayed"], "delivered, but not found")
+    assert (names(story), story.state, story.whole) == (["delayed", "delivered"], "stored", True)
+    assert [event["commitLogOffset"] for event in story.events_json() if event.get("damaged")] == [58704]
 
 
 @pytest.mark.parametrize("name", BROKERS)
