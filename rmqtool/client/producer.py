@@ -92,7 +92,7 @@ _OTHER_NAMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class SendResult:
     """A message that is stored. ``msg_id`` is its unique key; ``status`` is PUT_OK, or what was not waited for."""
 
@@ -300,6 +300,9 @@ class Producer:
 
     def _prepared(self, message: NewMessage) -> _Send:
         self._check(message)
+        if not message.properties and len(message.body or b"") < self.settings.compress_over:
+            key = self._keys.next()
+            return self._send(message, [key], _SEND, message.body or b"", _PLAIN + key)
         properties, key = self._properties(message)
         # A client compresses before it sends; batches are left as they are.
         packed = compressed(message, BodyCodec.ZLIB, self.settings.compress_over)
@@ -551,3 +554,7 @@ def _encoded(properties: Mapping[str, str]) -> bytes:
 
 def _text(properties: Mapping[str, str]) -> str:
     return PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()])
+
+
+# The properties of a message that has none of its own, before its key.
+_PLAIN: Final = _text({WAIT: "true", UNIQ_KEY: ""})
