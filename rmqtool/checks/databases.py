@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rmqtool.audit.bounds import Bounds, RowRange, iter_bounds_apart, read_all_bounds
 from rmqtool.checks.case import Case
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.findings import Finding, Place, Severity, new_finding
@@ -17,6 +18,7 @@ from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.dispatch import tags_code
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
+from rmqtool.formats.layouts import RocksDBOffsetValue
 from rmqtool.formats.property_names import INNER_MULTI_DISPATCH
 from rmqtool.formats.rocksdb_rows import QueueRowKey
 from rmqtool.formats.topics import SCHEDULE_TOPIC
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _NAMED = 100
 # The log has all content of the queue rows, so a repair writes them again.
 _PLAN = "rmqtool repair {store}"
+# The consequence of a wrong row in a store that has its queues in files, too.
+_IN_FILES = "consumers read the queue in files; a broker that reads RocksDB does not serve these messages"
 _QUEUE_VALUE = layouts.ROCKSDB_QUEUE_VALUE
 _CHECKPOINT_VALUE = layouts.LONG
 # 5.4's rows about itself: plain names with one number each.
@@ -90,77 +94,125 @@ def read_fillers(case: Case) -> set[tuple[QueueId, int]]:
 
 @dataclass
 class _Rows:
-    """The rows of one queue so far."""
+    """The rows of one queue so far; ``right`` are those without a fault, ``bounds`` those of the queue."""
 
     queue: Queue
     first: int
     last: int
-    rows: int = 0
+    bounds: Bounds
+    right: RowRange = field(default_factory=RowRange)
     wrong: int = 0
 
 
 def _check_queue_rows(case: Case, database: Database, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
+    """Compare the rows of all queues with the log, and the bounds with the rows."""
     current: _Rows | None = None
     seen: set[Queue] = set()
+    bounds = read_all_bounds(database)
     for key, value in database.iter_rows("default"):
         decoded = rocksdb_rows.decode_queue_key(key)
         if isinstance(decoded, Flaw) or len(value) != _QUEUE_VALUE.size:
             text = decoded.message if isinstance(decoded, Flaw) else f"a value of {len(value)} bytes"
             yield _odd_row(text, key)
             continue
-        queue = (decoded.topic, decoded.queue_id)
+        queue = decoded.topic, decoded.queue_id
         if current is None or current.queue != queue:
             yield from _end_of_queue(case, current, sequences)
             seen.add(queue)
-            current = _Rows(queue, decoded.queue_offset, decoded.queue_offset - 1)
+            current = _Rows(
+                queue, decoded.queue_offset, decoded.queue_offset - 1, bounds.get(QueueId(*queue), Bounds())
+            )
             yield from _begin_of_queue(case, current, sequences)
         if decoded.queue_offset != current.last + 1 and current.wrong < _NAMED:
             current.wrong += 1
-            text = f"rows {current.last + 1} to {decoded.queue_offset - 1} are missing"
-            yield _queue_finding("CQ-MISSING", text, queue, current.last + 1)
+            gap = counted(decoded.queue_offset - current.last - 1, "row is", "rows are")
+            text = f"{gap} missing, from queue offset {current.last + 1} on"
+            yield _queue_finding(case, "CQ-MISSING", text, queue, current.last + 1)
         current.last = decoded.queue_offset
-        current.rows += 1
-        fault = _row_fault(case, decoded, _QUEUE_VALUE.decode(value))
-        if fault is not None and current.wrong < _NAMED:
+        row = _QUEUE_VALUE.decode(value)
+        fault = _row_fault(case, decoded, row)
+        if fault is None:
+            in_log = row.physical_offset >= case.log.min_offset and row.size != FILLER_SIZE
+            current.right.add(decoded.queue_offset, row.physical_offset, in_log=in_log)
+        elif current.wrong < _NAMED:
             current.wrong += 1
-            yield _queue_finding("CQ-WRONG", fault, queue, decoded.queue_offset)
+            yield _queue_finding(case, "CQ-WRONG", fault, queue, decoded.queue_offset)
     yield from _end_of_queue(case, current, sequences)
     case.row_queues = frozenset(QueueId(*queue) for queue in seen)
     for queue, sequence in (sequences or {}).items():
-        if queue not in seen and not case.store.has_file_queues:
+        if queue not in seen and not _is_begun_late(case, bounds.get(QueueId(*queue), Bounds()), sequence):
             text = f"{counted(sequence.records, 'message has', 'messages have')} no row"
-            yield _queue_finding("CQ-MISSING", text, queue, sequence.first)
+            yield _queue_finding(case, "CQ-MISSING", text, queue, sequence.first)
 
 
-def _queue_finding(code: str, text: str, queue: Queue, queue_offset: int) -> Finding:
-    return new_finding(code, text, Place(paths.CONSUME_QUEUE, None, None, *queue), queueOffset=queue_offset)
+def _queue_finding(
+    case: Case, code: str, text: str, queue: Queue, queue_offset: int, severity: Severity | None = None
+) -> Finding:
+    """Return a finding about a row. If the queue is in files, too, consumers read those."""
+    place = Place(paths.CONSUME_QUEUE, None, None, *queue)
+    if not case.store.has_file_queues:
+        return new_finding(code, text, place, severity=severity, queueOffset=queue_offset)
+    severity = Severity.NOTICE if severity is Severity.NOTICE else Severity.WARNING
+    return new_finding(code, text, place, severity=severity, consequence=_IN_FILES, queueOffset=queue_offset)
 
 
 def _odd_row(text: str, key: bytes) -> Finding:
     return replace(new_finding("RX-ROW", text, Place(paths.CONSUME_QUEUE), key=key.hex()), fix=_PLAN)
 
 
+def _is_begun_late(case: Case, bounds: Bounds, sequence: Sequence) -> bool:
+    """Return whether a broker began the queue in RocksDB after its messages: before, it was in files alone."""
+    return case.store.has_file_queues and bounds.min is not None and bounds.min.queue_offset > sequence.last
+
+
 def _begin_of_queue(case: Case, rows: _Rows, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
     """Compare the first row of a queue with the first message of the queue in the log."""
     sequence = None if sequences is None else sequences.get(rows.queue)
-    if sequence is None or case.live or case.store.has_file_queues or sequence.first >= rows.first:
+    least = rows.bounds.min
+    is_begun = case.store.has_file_queues and least is not None and least.queue_offset >= rows.first
+    if sequence is None or case.live or sequence.first >= rows.first or is_begun:
         return
     rows.wrong += 1
-    text = f"rows {sequence.first} to {rows.first - 1} are missing: their messages are in the log"
-    yield _queue_finding("CQ-MISSING", text, rows.queue, sequence.first)
+    some = counted(rows.first - sequence.first, "row is", "rows are")
+    text = f"{some} missing, from queue offset {sequence.first} on"
+    severity = Severity.NOTICE if case.store.has_file_queues else None
+    yield _queue_finding(case, "CQ-MISSING", text, rows.queue, sequence.first, severity)
 
 
 def _end_of_queue(case: Case, rows: _Rows | None, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
-    """Compare the last row of a queue with the last message of the queue in the log."""
-    sequence = None if rows is None or sequences is None else sequences.get(rows.queue)
-    if rows is None or sequence is None or case.live or case.store.has_file_queues:
+    """Compare the last row of a queue with the last message of the queue in the log, and the bounds with the rows."""
+    if rows is None or case.live:
         return
-    if sequence.last > rows.last:
+    sequence = None if sequences is None else sequences.get(rows.queue)
+    if sequence is not None and sequence.last > rows.last:
         some = counted(sequence.last - rows.last, "message has", "messages have")
         text = f"{some} no row, from queue offset {rows.last + 1} on"
         severity = Severity.WARNING if case.abort else None
-        place = Place(paths.CONSUME_QUEUE, None, None, *rows.queue)
-        yield new_finding("CQ-MISSING", text, place, severity=severity, queueOffset=rows.last + 1)
+        yield _queue_finding(case, "CQ-MISSING", text, rows.queue, rows.last + 1, severity)
+    for bound, found, due in iter_bounds_apart(rows.right, rows.bounds):
+        if found is not None and sequence is not None and due.queue_offset < found.queue_offset == sequence.last:
+            continue  # the bound is that of the log; the rows up to it are missing
+        yield _bound_finding(case, rows.queue, bound, found, due)
+
+
+def _bound_finding(
+    case: Case, queue: Queue, bound: str, found: RocksDBOffsetValue | None, due: RocksDBOffsetValue
+) -> Finding:
+    """Return the finding of a bound that differs from the rows of its queue."""
+    if found is None:
+        text = f"the rows end at {due.queue_offset}, but there is no max bound: a broker takes the queue for empty"
+    elif found.queue_offset == due.queue_offset:
+        text = f"the max bound points to {found.physical_offset}, its row to {due.physical_offset}"
+        return _queue_finding(case, "CQ-WRONG", text, queue, due.queue_offset, Severity.NOTICE)
+    elif bound == "min":
+        hidden = counted(found.queue_offset - due.queue_offset, "message", "messages")
+        text = f"the min bound is {found.queue_offset}, but the first row is {due.queue_offset}: {hidden} not served"
+    elif found.queue_offset < due.queue_offset:
+        hidden = counted(due.queue_offset - found.queue_offset, "message", "messages")
+        text = f"the max bound is {found.queue_offset}, but the last row is {due.queue_offset}: {hidden} not served"
+    else:
+        text = f"the max bound is {found.queue_offset}, but the last row is {due.queue_offset}"
+    return _queue_finding(case, "CQ-WRONG", text, queue, due.queue_offset)
 
 
 def _row_fault(case: Case, key: QueueRowKey, value: layouts.RocksDBQueueValue) -> str | None:

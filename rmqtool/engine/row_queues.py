@@ -67,7 +67,11 @@ class QueueRows:
         self.store_times: dict[int, int] = {}
         self._pending: dict[bytes, Row] = {}
         # The end of the last dispatched record, and the value that is in the row for it.
-        self._end = self._written_end = self.read_checkpoint()
+        try:
+            self._end = self._written_end = self.read_checkpoint()
+        except BaseException:
+            self.copy.close()
+            raise
         self._last_time = 0
 
     def prove(self) -> None:
@@ -106,10 +110,10 @@ class QueueRows:
             if unit.size != FILLER_SIZE:
                 self._end = max(self._end, unit.physical_offset + unit.size)
         if last is not None:
-            self._put_bound(key, "max", last[1].physical_offset, last[0])
+            self.put_bound(key, "max", last[1].physical_offset, last[0])
             if last[1] == FILLER:
                 # upstream, of 5.4: a queue that continues after removed messages has such a row.
-                self._put_bound(key, "min", 0, last[0] + 1)
+                self.put_bound(key, "min", 0, last[0] + 1)
 
     def put_entry(self, key: QueueKey, queue_offset: int, unit: ConsumeQueueUnit, store_time: int) -> None:
         """Set one entry with the next ``write_pending``; the bounds of its queue stay as they are."""
@@ -118,7 +122,7 @@ class QueueRows:
 
     def put_end(self, key: QueueKey, end: int, place: int) -> None:
         """Set the last entry of a queue: the next queue offset, and the physical offset of the last record."""
-        self._put_bound(key, "max", place, end - 1)
+        self.put_bound(key, "max", place, end - 1)
 
     def remove(self, key: QueueKey, queue_offset: int) -> None:
         """Remove an entry with the next ``write_pending``; the bounds of its queue stay as they are."""
@@ -145,7 +149,7 @@ class QueueRows:
         self._end = end
         self._pending[_CHECKPOINT_KEY] = Row(_BOUNDS, _CHECKPOINT_KEY, layouts.LONG.pack(end))
 
-    def _put_bound(self, key: QueueKey, bound: str, place: int, queue_offset: int) -> None:
+    def put_bound(self, key: QueueKey, bound: str, place: int, queue_offset: int) -> None:
         """Set the row of a bound, max or min: a queue offset, and the physical offset of its record (0 for min)."""
         row_key = encode_bound_key(BoundRowKey(key[0], bound, key[1]))
         self._pending[row_key] = Row(_BOUNDS, row_key, _BOUND.packer.pack(place, queue_offset))

@@ -511,7 +511,8 @@ def unread_finding(root: str, error: ReadFailed, *, severity: Severity | None = 
     name = None if error.file is None else relative_to(root, error.file)
     place = Place(name or paths.COMMIT_LOG, error.offset)
     found = new_finding(error.finding, error.message, place, severity=severity)
-    only_there = _ONLY_THERE.get(name or "", _CONFIGURATION) if error.finding == "RX-OPEN" else None
+    database = next((one for one in _ONLY_THERE if f"{name}/".startswith(f"{one}/")), "")
+    only_there = _ONLY_THERE.get(database, _CONFIGURATION) if error.finding == "RX-OPEN" else None
     if only_there is not None:
         found = replace(found, consequence=f"{found.consequence}; {only_there} cannot be restored without a backup")
     if error.hint is None or found.fix is None:

@@ -28,7 +28,10 @@ from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, BoundRowKey, QueueRow
 from rmqtool.store.listing import TABLE_SUFFIX, FoundFile, QueueId, StoreListing
 
 _PIECE = 1 << 20
+_MANIFEST = "MANIFEST-"
 _TABLE_NAME = re.compile(r"[0-9]+\.sst")
+# The files without which RocksDB opens nothing; of several that an error names, the first one is damaged or missing.
+_NEEDED_NAME = re.compile(r"[0-9]+\.(?:sst|log)|MANIFEST-[0-9]+|CURRENT")
 _TEMPORARY = re.compile(r"\S*/rmqtool-rocksdb-[^/\s]+/")
 
 
@@ -193,9 +196,26 @@ def opened_copy(store: Listed, directory: str, open_copy: Callable[[], _Opened])
     try:
         return open_copy()
     except Exception as error:  # rocksdict raises plain Exception for every error of RocksDB
-        said = f"RocksDB cannot open {directory}: {_TEMPORARY.sub('', str(error))}"
-        where = os.path.join(store.root, directory)
-        raise DatabaseUnopened(said, file=where, hint=_way_out(store, directory)) from error
+        said = _TEMPORARY.sub("", str(error))
+        where = os.path.join(store.root, _damaged_file(store, directory, said))
+        raise DatabaseUnopened(
+            f"RocksDB cannot open {directory}: {said}", file=where, hint=_way_out(store, directory)
+        ) from error
+
+
+def _damaged_file(store: Listed, directory: str, said: str) -> str:
+    """Return the file that an error of RocksDB is about, or the directory if it names none."""
+    named = _NEEDED_NAME.search(said)
+    if named is None:
+        return directory
+    name = named[0]
+    is_manifest = name.startswith(_MANIFEST)
+    if is_manifest and store.listing.find(f"{directory}/{name}") is None:
+        # CURRENT names the manifest. If there is another one, CURRENT is wrong.
+        files = store.listing.of_kind(FileKind.ROCKSDB)
+        if any(file.what.owner == directory and (file.what.name or "").startswith(_MANIFEST) for file in files):
+            name = "CURRENT"
+    return f"{directory}/{name}"
 
 
 def room_for_copy() -> tempfile.TemporaryDirectory[str]:

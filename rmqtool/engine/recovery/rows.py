@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqtool.audit.bounds import Bounds, RowRange, iter_bounds_apart, read_all_bounds
 from rmqtool.engine.message import QueueKey
 from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.engine.row_queues import QueueRows
@@ -21,13 +22,12 @@ from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import layouts, rocksdb_rows
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.formats.layouts import ConsumeQueueUnit, RocksDBQueueValue
+from rmqtool.formats.layouts import ConsumeQueueUnit, RocksDBOffsetValue, RocksDBQueueValue
 from rmqtool.formats.paths import CONSUME_QUEUE
 from rmqtool.formats.rocksdb_rows import BoundRowKey, QueueRowKey
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.store.database_copy import Row
 from rmqtool.store.listing import QueueId
-from rmqtool.store.rocksdb import iter_bound_rows
 
 if TYPE_CHECKING:
     from rmqtool.audit.due import Batch
@@ -39,20 +39,21 @@ _VALUE = layouts.ROCKSDB_QUEUE_VALUE
 
 @dataclass
 class _Queue:
-    """One queue: the ranges of queue offsets that records claim, in ascending order, and the last entry that stays.
+    """One queue: the ranges of queue offsets that records claim, in ascending order, and the rows that stay.
 
-    ``last`` and ``last_place`` are its queue offset and physical offset, -1 without one. ``wrong`` counts rows that are
-    missing or differ from their record, ``ahead`` those past the end of the log, ``strange`` those of no record.
+    ``wrong`` counts rows that are missing or differ from their record, ``ahead`` those past the end of the log,
+    ``strange`` those of no record, and ``bounds`` the bounds that differ from them in a queue without a new row.
     """
 
     begins: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    last: int = -1
-    last_place: int = -1
+    rows: RowRange = field(default_factory=RowRange)
     wrong: int = 0
     ahead: int = 0
     strange: int = 0
+    bounds: int = 0
     had_rows: bool = False
+    is_written: bool = False
 
     def claim(self, queue_offset: int, place: int) -> None:
         """Note that the record at ``place`` has a queue offset."""
@@ -62,8 +63,7 @@ class _Queue:
         elif not at or self.ends[at - 1] < queue_offset:
             self.begins.insert(at, queue_offset)
             self.ends.insert(at, queue_offset + 1)
-        if queue_offset >= self.last:
-            self.last, self.last_place = queue_offset, place
+        self.rows.add(queue_offset, place)
 
     def claims(self, queue_offset: int) -> bool:
         """Return whether a record has a queue offset."""
@@ -78,12 +78,16 @@ class RowQueuesCheck:
         self._rows = rows
         self._log = log
         self._queues: dict[QueueKey, _Queue] = {}
-        self._bounds = {queue: value for queue, bound, value in iter_bound_rows(rows.copy.rows) if bound == "max"}
+        self._bounds = read_all_bounds(rows.copy.rows)
         self._checkpoint = rows.read_checkpoint()
+        self._has_changed = rows.is_empty
         # The physical offset of the last message that is dispatched, -1 without one; and the end of the last record so
         # far.
-        self._dispatched = max((bound.physical_offset for bound in self._bounds.values()), default=-1)
+        self._dispatched = max((bound.physical_offset for bound in self._iter_last()), default=-1)
         self._end = 0
+
+    def _iter_last(self) -> Iterator[RocksDBOffsetValue]:
+        return (bounds.max for bounds in self._bounds.values() if bounds.max is not None)
 
     def take(self, batch: Batch) -> None:
         """Compare the records of one batch with their rows."""
@@ -119,10 +123,11 @@ class RowQueuesCheck:
             # A broker adds the rows after the last dispatched message by itself.
             queue.wrong += row is not None or unit.physical_offset <= self._dispatched
             self._rows.put_entry(key, offset, unit, time)
+            self._has_changed = queue.is_written = True
 
     def has_row_at(self, physical_offset: int) -> bool:
         """Return whether the last row of a queue points to ``physical_offset``."""
-        return any(bound.physical_offset == physical_offset for bound in self._bounds.values())
+        return any(bound.physical_offset == physical_offset for bound in self._iter_last())
 
     def have_rows_since(self, physical_offset: int) -> bool:
         """Return whether the last row of a queue points to ``physical_offset`` or later."""
@@ -162,9 +167,9 @@ class RowQueuesCheck:
         # A row of a message that a copy has left out.
         is_kept |= value.size == FILLER_SIZE
         if is_kept and place < log_end:
-            if queue_offset >= queue.last:
-                queue.last, queue.last_place = queue_offset, place
+            queue.rows.add(queue_offset, place, in_log=False)
             return
+        self._has_changed = True
         queue.ahead += place >= log_end
         queue.strange += place < log_end
         self._rows.remove(key, queue_offset)
@@ -172,18 +177,20 @@ class RowQueuesCheck:
     def _set_ends(self, log_end: int) -> None:
         """Set the bounds of the queues, and the end of the dispatched log, to what follows from the rows that stay."""
         for key, queue in self._queues.items():
-            bound = self._bounds.get(QueueId(*key))
-            if queue.last < 0:
-                # All its rows are gone: its bound stays only if the messages were removed from the log.
-                if bound is not None and bound.physical_offset >= log_end:
-                    self._rows.remove_bounds(key)
-                continue
-            if bound is None or (bound.queue_offset, bound.physical_offset) != (queue.last, queue.last_place):
-                self._rows.put_end(key, queue.last + 1, queue.last_place)
-        for key, bound in self._bounds.items():
-            if key not in self._queues and bound.physical_offset >= log_end:
-                self._rows.remove_bounds(key)
-        if self._checkpoint != self._end and (self._checkpoint > log_end or self._checkpoint < self._end):
+            bounds = self._bounds.get(QueueId(*key), Bounds())
+            for bound, _, due in iter_bounds_apart(queue.rows, bounds):
+                queue.bounds += not (queue.is_written or queue.ahead or queue.strange)
+                self._has_changed = True
+                self._rows.put_bound(key, bound, due.physical_offset, due.queue_offset)
+        # A queue whose rows are all gone keeps its bounds only if its messages were removed from the log.
+        for queue_id, bounds in self._bounds.items():
+            found = self._queues.get((queue_id.topic, queue_id.queue_id))
+            is_empty = found is None or found.rows.last < 0
+            if is_empty and bounds.max is not None and bounds.max.physical_offset >= log_end:
+                self._has_changed = True
+                self._rows.remove_bounds(queue_id)
+        # If the row is too low, a broker dispatches a part of the log again, which changes nothing.
+        if self._checkpoint > log_end or (self._has_changed and self._checkpoint < self._end):
             self._rows.put_checkpoint(self._end)
 
 
@@ -206,3 +213,6 @@ def _findings_of(key: QueueKey, queue: _Queue) -> Iterator[Finding]:
         count = queue.wrong + queue.strange
         text = f"{counted(count, 'row does', 'rows do')} not match the log"
         yield new_finding("CQ-WRONG", text, place, units=count)
+    elif queue.bounds:
+        text = f"{counted(queue.bounds, 'bound does', 'bounds do')} not match the rows"
+        yield new_finding("CQ-WRONG", text, place, units=0)

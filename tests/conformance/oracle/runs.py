@@ -271,6 +271,9 @@ class Starter:
         """End the JVM."""
         self._process.kill()
         self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         shutil.rmtree(self._home, ignore_errors=True)
 
 

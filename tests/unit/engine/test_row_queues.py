@@ -223,7 +223,7 @@ def test_which_queue_offsets_records_claim() -> None:
     for offset in offsets:
         queue.claim(offset, offset * 100)
     assert [offset for offset in range(-1, 62) if queue.claims(offset)] == sorted(set(offsets))
-    assert (queue.last, queue.last_place) == (max(offsets), max(offsets) * 100)
+    assert (queue.rows.last, queue.rows.last_place) == (max(offsets), max(offsets) * 100)
 
 
 def test_a_queue_with_many_gaps_takes_no_longer() -> None:
