@@ -16,6 +16,7 @@ from rmqtool.cli import main
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, RmqtoolError
 from tests.cli.sample_commands import TABLE
+from tests.support.waiting import PATIENCE
 
 
 def run(*words: str) -> int:
@@ -29,7 +30,7 @@ def run_apart(code: str, **streams: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", start + code],
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         env=environment,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
@@ -249,13 +250,13 @@ def test_verbose_before_a_command_is_refused(capsys: pytest.CaptureFixture[str])
 
 def test_help_loads_no_kernel() -> None:
     code = "import sys; from rmqtool.cli import main; main(['--help']); print('rmqtool.kernel' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.endswith("False\n")
 
 
 def test_python_m_runs_the_same() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "rmqtool", "--version"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "rmqtool", "--version"], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "rmqtool 0.1.0\n", "")
 

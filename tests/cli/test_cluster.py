@@ -22,6 +22,7 @@ from tests.support.schemas import validate
 from tests.support.scripted_cluster import StorePeer, in_thread, played
 from tests.support.scripted_peer import ScriptedPeer, reply, routes_to, stored_at
 from tests.support.stores import unpack
+from tests.support.waiting import PATIENCE
 
 Run = Callable[..., tuple[int, str, str]]
 NAME = "53-broker"
@@ -367,7 +368,7 @@ def test_a_producer_of_the_library(broker: ScriptedPeer) -> None:
         with cluster.producer(group="G") as producer:
             assert producer.send("T", "text", keys=["a", "b"], tags="t", properties={"p": "1"}).status == "PUT_OK"
             futures = [producer.send_async("T", b"%d" % number) for number in range(20)]
-            assert len({one.result(10).msg_id for one in futures}) == 20
+            assert len({one.result(PATIENCE).msg_id for one in futures}) == 20
             assert len(producer.send_batch("T", ["a", "b", "c"])) == 3
             producer.send("T", b"x", delay=2.5, sharding_key="s", queue=1)
         assert cluster.produce("T", b"x").broker == "broker-a"

@@ -10,6 +10,7 @@ import pytest
 
 from rmqtool.commands.table import COMMANDS
 from tests.cli.sample_commands import TABLE
+from tests.support.waiting import PATIENCE
 
 HEAVY = {"numpy", "pyarrow", "pyspark", "construct", "crcmod", "rich", "tabulate", "lz4", "zstandard", "asyncio"}
 START = "import sys; from rmqtool.cli import main; from tests.cli.sample_commands import TABLE; "
@@ -22,7 +23,7 @@ def modules_after(code: str, **variables: str) -> tuple[set[str], str]:
         [sys.executable, "-c", "import sys" + told + "; " + code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         env={**os.environ, **variables},
     )
@@ -53,7 +54,7 @@ def test_every_command_of_the_real_table_can_be_loaded() -> None:
     assert len(names) == len(set(names))
     for entry in COMMANDS:
         done = subprocess.run(
-            [sys.executable, "-m", "rmqtool", entry.name, "--help"], capture_output=True, timeout=60, check=False
+            [sys.executable, "-m", "rmqtool", entry.name, "--help"], capture_output=True, timeout=PATIENCE, check=False
         )
         assert done.returncode == 0, (entry, done.stderr)
 
@@ -88,7 +89,7 @@ def test_no_thread_of_numpy_spins_beside_a_command() -> None:
     words = "import sys; sys.argv = ['rmqtool', 'demo', '--help']; from rmqtool.__main__ import main; "
     known = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run(
-        [sys.executable, "-c", words + told], capture_output=True, text=True, timeout=60, check=True, env=known
+        [sys.executable, "-c", words + told], capture_output=True, text=True, timeout=PATIENCE, check=True, env=known
     )
     assert done.stdout.splitlines()[-1] == "0 1"
 

@@ -9,6 +9,7 @@ from rmqtool.broker.services.check_program import ProgramBeside
 from rmqtool.broker.services.transactions import EndRequest, TransactionState
 from rmqtool.formats.commit_log import Message, decode_record
 from tests.support.builders import record
+from tests.support.waiting import PATIENCE
 
 
 def half(body: bytes, queue_offset: int, **properties: str) -> Message:
@@ -48,7 +49,7 @@ def decided(tmp_path: Path, *halves: Message) -> dict[int, TransactionState]:
         assert asked == [TransactionState.UNKNOWN] * len(halves)
         go.touch()
         while len(found) < len({one.raw_body for one in halves}):
-            assert wanted.wait(20)
+            assert wanted.wait(PATIENCE)
             wanted.clear()
     finally:
         beside.end()

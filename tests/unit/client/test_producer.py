@@ -323,10 +323,10 @@ def test_flush_does_not_wait_for_a_send_that_was_cancelled() -> None:
     async def test() -> None:
         async with playing({SEND: lambda _: None}) as peers, cluster_of(peers[0]) as cluster:
             route(peers)
-            producer = Producer(cluster, ProducerSettings(timeout=30))
+            producer = Producer(cluster, ProducerSettings(timeout=3600))
             future = producer.begin(message())
             future.cancel()
-            await asyncio.wait_for(producer.flush(), 5)
+            await asyncio.wait_for(producer.flush(), PATIENCE)
 
     run(test())
 

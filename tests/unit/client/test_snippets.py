@@ -176,7 +176,7 @@ SAYS = {
     ),
     "items of a poll": (
         """
-        for tp, messages in consumer.poll(timeout=3).items():
+        for tp, messages in consumer.poll(timeout=60).items():
             print(tp, messages)
         """,
         "a list of messages has no attribute 'items'; here: for message in messages",
@@ -189,7 +189,7 @@ SAYS = {
     ),
     "a method of a message": (
         """
-        print(consumer.poll(1, timeout=3)[0].error())
+        print(consumer.poll(1, timeout=60)[0].error())
         """,
         "here: nothing: errors are raised",
     ),

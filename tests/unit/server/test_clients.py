@@ -103,7 +103,7 @@ def test_both_forms_of_a_send_in_both_headers(server: Any, code: int, kind: Seri
     with WireClient(server.broker, kind=kind) as client:
         sent = client.ask(code, long if code == 10 else send_fields("BothForms", e=1, h=7), b"body")
         assert (sent.code, sent.serialize_type, sent.ext["queueId"]) == (0, kind, "1")
-        pulled = client.ask(11, pull_fields("BothForms", int(sent.ext["queueOffset"]), wait=5000, queueId=1))
+        pulled = client.ask(11, pull_fields("BothForms", int(sent.ext["queueOffset"]), wait=60_000, queueId=1))
         assert records_of(pulled.body)[0].flag == 7
 
 
@@ -159,7 +159,7 @@ def test_a_message_that_is_too_large_is_illegal(client: WireClient) -> None:
 def test_a_pull_waits_for_a_message(server: Any, client: WireClient) -> None:
     client.ask(310, send_fields("Waits"), b"first")
     assert client.ask(30, {"topic": "Waits", "queueId": 0}).ext["offset"] == "1"
-    waiting = client.send(11, pull_fields("Waits", 1, wait=15_000))
+    waiting = client.send(11, pull_fields("Waits", 1, wait=60_000))
     with WireClient(server.broker) as other:
         other.ask(310, send_fields("Waits"), b"second")
     pulled = client.answer_to(waiting)
@@ -178,7 +178,7 @@ def test_a_pull_that_waits_in_vain_is_told_so(client: WireClient) -> None:
 def test_a_pull_that_waits_skips_what_its_filter_does_not_want(server: Any, client: WireClient) -> None:
     client.ask(310, send_fields("Skips"), b"first")
     assert client.ask(30, {"topic": "Skips", "queueId": 0}).ext["offset"] == "1"
-    waiting = client.send(11, pull_fields("Skips", 1, wait=15_000, subscription="B"))
+    waiting = client.send(11, pull_fields("Skips", 1, wait=60_000, subscription="B"))
     with WireClient(server.broker) as other:
         other.ask(310, send_fields("Skips", "TAGS\x01A\x02"), b"a")
         other.ask(310, send_fields("Skips", "TAGS\x01B\x02"), b"b")
@@ -305,7 +305,7 @@ def test_a_message_comes_back_as_a_retry_and_then_as_a_dead_letter(client: WireC
     offset = int(sent.ext["msgId"][16:], 16)
     fields = {"offset": offset, "group": "Back", "delayLevel": 1, "originTopic": "Back", "maxReconsumeTimes": 16}
     assert client.ask(36, fields).code == 0
-    retried = client.ask(11, pull_fields("%RETRY%Back", wait=15_000, group="Back"))
+    retried = client.ask(11, pull_fields("%RETRY%Back", wait=60_000, group="Back"))
     (record,) = records_of(retried.body)
     assert (record.raw_body, record.reconsume_times) == (b"again", 1)
     assert record.properties["RETRY_TOPIC"] == "Back"
