@@ -23,6 +23,8 @@
 #include "fields.h"
 #include "json_header.h"
 #include "send.h"
+#include "pull.h"
+#include "request.h"
 #include "answer.h"
 
 static void *room_for(size_t count, size_t width) {
@@ -243,17 +245,21 @@ static void fuzz_json_header(const uint8_t *data, size_t size) {
     free(text);
 }
 
+/* Whether a text lies in a frame. */
+static int is_in(Text text, const uint8_t *frame, const uint8_t *end) { return text.p >= frame && text.p + text.length <= end; }
+
 /* Bytes as a frame, also with lengths that fit: what is found of a request lies inside of it. */
-static void fuzz_send(const uint8_t *data, size_t size) {
+static void fuzz_request(const uint8_t *data, size_t size) {
     uint8_t *frame = room_for(size, 1);
     if (size) memcpy(frame, data, size);
     for (int is_fitting = 0; is_fitting < 2; is_fitting++) {
-        SendRequest s;
-        if (take_send(frame, size, 1 << 24, 1 << 16, &s)) {
-            const uint8_t *end = frame + s.size;
-            crc32_of(s.body.p, s.body.length); /* reads each byte */
-            expect(s.size <= size && s.topic.p >= frame && s.topic.p + s.topic.length <= end && s.body.p + s.body.length == end);
-            expect(!s.properties.p || (s.properties.p >= frame && s.properties.p + s.properties.length <= end));
+        PlainRequest q;
+        if (take_request(frame, size, 1 << 24, 1 << 16, &q)) {
+            const uint8_t *end = frame + q.size;
+            crc32_of(q.body.p, q.body.length); /* reads each byte */
+            expect(q.size <= size && q.body.p + q.body.length == end);
+            if (is_pull(&q)) expect(is_in(q.pull.group, frame, end) && is_in(q.pull.topic, frame, end));
+            else expect(is_in(q.send.topic, frame, end) && (!q.send.properties.p || is_in(q.send.properties, frame, end)));
         }
         if (size < 9) break;
         put32(frame, (uint32_t)size - 4), put32(frame + 4, (uint32_t)(size - 8 - data[8] % (size - 8)));
@@ -303,7 +309,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     fuzz_plain(data, size);
     fuzz_fields(data, size);
     fuzz_json_header(data, size);
-    fuzz_send(data, size);
+    fuzz_request(data, size);
     fuzz_answer(data, size);
     fuzz_span(data, size);
     expect(crc32_of(data, size) == ~crc32_by_tables(~0u, data, size));

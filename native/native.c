@@ -4,7 +4,7 @@
  * or the result of another call; each proves every record it touches with look_at (record.h), and each field of a header
  * with take_field (fields.h). rmqtool/_native.pyi says what the functions are called with. Reading order: record.h,
  * walk.h, table.h, texts.h, properties.h, dispatch.h, index.h, json.h, encode.h, batch.h, message.h, plain.h, fields.h,
- * json_header.h, send.h, answer.h, send_row.h.
+ * json_header.h, send.h, pull.h, request.h, answer.h, request_row.h.
  *
  * The limited API of Python 3.11 is all that is used, so one binary serves 3.11 and everything later. */
 #define PY_SSIZE_T_CLEAN
@@ -27,8 +27,10 @@
 #include "fields.h"
 #include "json_header.h"
 #include "send.h"
+#include "pull.h"
+#include "request.h"
 #include "answer.h"
-#include "send_row.h"
+#include "request_row.h"
 
 #ifndef RMQTOOL_SOURCES
 #define RMQTOOL_SOURCES 0
@@ -562,7 +564,7 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(sound), FAST(dispatch), FAST(dispatch_one), FAST(span), FAST(group), FAST(number_texts), FAST(property_columns), FAST(hang_in),
     FAST(json_lines), FAST(encode), FAST(place), FAST(encode_batch), FAST(place_batch), FAST(decoder), FAST(decoder_of_many), FAST(text_maker), FAST(record_kind), FAST(plain_record),
-    FAST(header_fields), FAST(json_header), FAST(typed_fields), FAST(send_requests), FAST(answer_frame),
+    FAST(header_fields), FAST(json_header), FAST(typed_fields), FAST(plain_requests), FAST(answer_frame),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 

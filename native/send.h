@@ -1,16 +1,15 @@
 /* A request to store one plain message, as Java's and Go's clients write it: a JSON header whose fields are texts, without
  * flags, retries or batch. What is not like that is declined, and Python reads the frame. */
 
-enum { FRAME_HEAD = 8, SEND_MESSAGE = 10, SEND_MESSAGE_V2 = 310, MOST_SEND_FIELDS = 64 };
+enum { FRAME_HEAD = 8, SEND_MESSAGE = 10, SEND_MESSAGE_V2 = 310, MOST_FIELDS = 64 };
 enum { SEND_GROUP, SEND_TOPIC, SEND_MODEL, SEND_MODEL_QUEUES, SEND_QUEUE_ID, SEND_SYS_FLAG, SEND_BORN, SEND_FLAG, SEND_PROPERTIES,
        SEND_TIMES, SEND_UNIT_MODE, SEND_MOST_TIMES, SEND_BATCH, SEND_BROKER, SEND_FIELDS };
 
 typedef struct {
-    size_t size;                    /* of the frame */
-    int64_t opaque, queue_id, born, flag;
-    Text topic, properties, body;
+    int64_t queue_id, born, flag;
+    Text topic, properties;
     int escapes;                    /* whether ``properties`` has some */
-} SendRequest;
+} SendFields;
 
 /* Return which field a name is: one letter in the short form of the header; -1: none. */
 static int send_field(Text name, int is_short) {
@@ -37,16 +36,17 @@ static int plain_number(Text text, uint32_t most, int64_t *value) {
 static int is_false(Text text) { return !text.p || IS(text, "false"); }
 
 /* Read ``extFields``; return 0 where they are not plain. */
-static int read_send_fields(Reader *r, int is_short, SendRequest *s) {
+static int read_send_fields(Reader *r, int is_short, SendFields *s) {
     Text fields[SEND_FIELDS] = {{NULL, 0}};
     int count = 0, escapes;
+    s->escapes = 0;
     if (!take_mark(r, '{')) return 0;
     do {
         Text name, value;
         if (!take_string(r, &name, &escapes) || escapes || !take_mark(r, ':') || !take_string(r, &value, &escapes)) return 0;
         int field = send_field(name, is_short);
         /* In the short form long names count too. */
-        if (++count > MOST_SEND_FIELDS || (is_short && field < 0 && send_field(name, 0) >= 0)) return 0;
+        if (++count > MOST_FIELDS || (is_short && field < 0 && send_field(name, 0) >= 0)) return 0;
         if (field == SEND_PROPERTIES) s->escapes = escapes;
         else if (escapes) return 0;
         if (field >= 0) fields[field] = value;
@@ -59,38 +59,4 @@ static int read_send_fields(Reader *r, int is_short, SendRequest *s) {
            plain_number(fields[SEND_FLAG], INT_DIGITS, &s->flag) && (!fields[SEND_TIMES].p || IS(fields[SEND_TIMES], "0")) &&
            (!fields[SEND_MOST_TIMES].p || plain_number(fields[SEND_MOST_TIMES], INT_DIGITS, &number)) &&
            (is_false(fields[SEND_UNIT_MODE]) || IS(fields[SEND_UNIT_MODE], "true")) && is_false(fields[SEND_BATCH]);
-}
-
-/* Read the header; return 0 where it is not that of such a request. */
-static int read_send_header(Reader *r, SendRequest *s) {
-    static const char *const names[] = {"code", "opaque", "flag", "version"};
-    int64_t numbers[] = {0, 0, 0, 0};
-    int has_fields = 0, members = 0, escapes;
-    if (!take_mark(r, '{')) return 0;
-    do {
-        Text name, value;
-        if (++members > MOST_OTHER_MEMBERS || !take_string(r, &name, &escapes) || escapes || !take_mark(r, ':')) return 0;
-        int which = 0;
-        while (which < 4 && !is_word(name, names[which], (uint32_t)strlen(names[which]))) which++;
-        if (which < 4 ? !take_number(r, numbers + which) : !IS(name, "extFields") && (!take_string(r, &value, &escapes) || escapes)) return 0;
-        if (!IS(name, "extFields")) continue;
-        /* The code says which names the fields have. */
-        if (has_fields++ || (numbers[0] != SEND_MESSAGE && numbers[0] != SEND_MESSAGE_V2)) return 0;
-        if (!read_send_fields(r, numbers[0] == SEND_MESSAGE_V2, s)) return 0;
-    } while (take_mark(r, ','));
-    s->opaque = numbers[1];
-    return take_mark(r, '}') && r->p == r->end && has_fields && !numbers[2] && (numbers[0] == SEND_MESSAGE || numbers[0] == SEND_MESSAGE_V2);
-}
-
-/* Take the frame at ``p``, of which ``left`` bytes are there; return 0 where it is no such request, or not complete. */
-static int take_send(const uint8_t *p, size_t left, size_t most_frame, size_t most_header, SendRequest *s) {
-    if (left < FRAME_HEAD) return 0;
-    uint32_t length = be32(p), header = be32(p + 4);
-    s->size = (size_t)length + 4;
-    if (s->size > most_frame || s->size > left || length < 4) return 0;
-    if (header > most_header || header > length - 4) return 0; /* another kind of header is in the top byte */
-    Reader r = {p + FRAME_HEAD, p + FRAME_HEAD + header};
-    s->body = (Text){r.end, length - 4 - header};
-    s->escapes = 0;
-    return read_send_header(&r, s);
 }

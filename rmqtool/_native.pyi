@@ -201,12 +201,19 @@ def typed_fields(ext: dict[str, str], types: Mapping[str, tuple[str, int]], /) -
     A type is 0 a text, 1 an int, 2 a long, 3 a boolean. None: a text is not the usual spelling of its type.
     """
 
-def send_requests(
+def plain_requests(
     data: Buffer, at: int, most_frame: int, most_header: int, /
-) -> tuple[list[tuple[int, int, int, str, int, int, int, dict[str, str], bytes]], int]:
-    """Return the frames from ``at`` on that are plain requests to store a message, and where they end.
+) -> tuple[
+    list[
+        tuple[int, int, int, str, int, int, int, dict[str, str], bytes]
+        | tuple[int, int, int, str, str, int, int, int, int, int]
+    ],
+    int,
+]:
+    """Return the frames from ``at`` on that are plain requests to store a message or to read some, and where they end.
 
-    A row is begin, end, opaque, topic, queue_id, born_timestamp, flag, properties and body.
+    A row of the first kind is begin, end, opaque, topic, queue_id, born_timestamp, flag, properties and body; one of
+    the second is begin, end, opaque, group, topic, queue_id, queue_offset, max_msg_nums, sys_flag and commit_offset.
     """
 
 def answer_frame(

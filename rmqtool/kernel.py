@@ -104,9 +104,15 @@ if TYPE_CHECKING:
             self, ext: dict[str, str], types: Mapping[str, tuple[str, int]], /
         ) -> dict[str, Any] | None: ...
 
-        def send_requests(
+        def plain_requests(
             self, data: Any, at: int, most_frame: int, most_header: int, /
-        ) -> tuple[list[tuple[int, int, int, str, int, int, int, dict[str, str], bytes]], int]: ...
+        ) -> tuple[
+            list[
+                tuple[int, int, int, str, int, int, int, dict[str, str], bytes]
+                | tuple[int, int, int, str, str, int, int, int, int, int]
+            ],
+            int,
+        ]: ...
 
         def answer_frame(
             self, parts: tuple[bytes, ...], values: tuple[int | str, ...], body: bytes, most: int, most_frame: int, /

@@ -44,6 +44,8 @@ _HOLE: Final = "\x00hole\x00"
 # A plain request to store a message: where its frame begins and ends in what was fed, its number, the topic and queue,
 # the time and flag of its sender, its properties, and the body.
 SendRow = tuple[int, int, int, str, int, int, int, dict[str, str], bytes]
+# A plain pull: the same three, group, topic and queue, the offset, the most messages, the flags, and what it commits.
+PullRow = tuple[int, int, int, str, str, int, int, int, int, int]
 
 # The length, then the type of the header in the top byte of the header's length.
 HEAD: Final = struct.Struct(">iI")
@@ -140,11 +142,11 @@ class FrameDecoder:
         """Yield the commands that are complete now. Exhaust it before the next call. Raises FrameError."""
         return self._iter(data, None)  # type: ignore[return-value]  # without the kernel there are no rows
 
-    def feed_requests(self, data: bytes) -> Iterator[RemotingCommand | SendRow]:
-        """Yield the same for a server: plain requests to store a message come as rows, if the kernel is there."""
+    def feed_requests(self, data: bytes) -> Iterator[RemotingCommand | SendRow | PullRow]:
+        """Yield the same for a server: plain sends and pulls come as rows, if the kernel is there."""
         return self._iter(data, kernel.NATIVE)
 
-    def _iter(self, data: bytes, native: kernel.Kernel | None) -> Iterator[RemotingCommand | SendRow]:
+    def _iter(self, data: bytes, native: kernel.Kernel | None) -> Iterator[RemotingCommand | SendRow | PullRow]:
         at = 0
         end = len(data)
         if self._have:
@@ -154,7 +156,7 @@ class FrameDecoder:
             yield self._take()
         while end - at >= HEAD.size:
             if native is not None:
-                rows, at = native.send_requests(data, at, limits.FRAME_BYTES, limits.PLAIN_HEADER_BYTES)
+                rows, at = native.plain_requests(data, at, limits.FRAME_BYTES, limits.PLAIN_HEADER_BYTES)
                 yield from rows
                 if end - at < HEAD.size:
                     break

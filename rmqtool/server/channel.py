@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Protocol as StreamProtocol
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rmqtool.broker.client_registry import Peer
 from rmqtool.engine.message import Host
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _NOWHERE: Host = (bytes(4), 0)
 _SEND_MESSAGE = 310
+# The length of the row of a message; that of a pull is longer.
+_SEND_ROW = 9
 # With more unsent bytes than this the server stops reading from the client.
 _MOST_UNSENT = 4 << 20
 
@@ -44,7 +46,7 @@ class Connection(StreamProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._peer = Peer(self, "", "", 0)
-        # Whether requests to store a message are served as rows: from the second read on, at the broker's port.
+        # Whether plain sends and pulls are served as rows: from the second read on, at the broker's ports.
         self._takes_rows = False
         self._serve: Callable[[Connection, RemotingCommand], None] = self._serve_first
         # When the client left more answers unread than the limit, and nothing more is read from it; 0: it reads them.
@@ -64,7 +66,7 @@ class Connection(StreamProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Serve the requests that are complete now."""
-        serve, serve_row = self._serve, self._server.serve_row
+        serve, serve_row, serve_pull = self._serve, self._server.serve_row, self._server.serve_pull
         try:
             if not self._takes_rows:
                 for command in self._decoder.feed(data):
@@ -73,7 +75,7 @@ class Connection(StreamProtocol):
                 for found in self._decoder.feed_requests(data):
                     if type(found) is not tuple:
                         serve(self, cast("RemotingCommand", found))
-                    elif not serve_row(self, found):
+                    elif not (serve_row if len(found) == _SEND_ROW else serve_pull)(self, cast("Any", found)):
                         serve(self, decode_frame(data[found[0] : found[1]]))
         except FrameError as error:
             # Where the next frame begins is not known any more. upstream closes the connection and answers nothing.

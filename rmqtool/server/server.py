@@ -18,7 +18,16 @@ from rmqtool.broker.one_broker import Asked, Broker
 from rmqtool.broker.processors.by_code import POPS, PULLS, REPLIES, SENDS, Outcome, Processors
 from rmqtool.broker.processors.end_transaction import check_request
 from rmqtool.broker.processors.pull_message import Waiting
-from rmqtool.broker.processors.replies import Fetching, Forwarded, PlainRow, Putting, Searching, TakenRow, Telling
+from rmqtool.broker.processors.replies import (
+    Fetching,
+    Forwarded,
+    PlainPull,
+    PlainRow,
+    Putting,
+    Searching,
+    TakenRow,
+    Telling,
+)
 from rmqtool.broker.services.check_program import ProgramBeside
 from rmqtool.broker.services.transactions import EndRequest, TransactionState
 from rmqtool.engine.message import PutStatus
@@ -43,7 +52,7 @@ _PATIENCE = 10.0
 _STAYS = 475
 _GO_AWAY = 1500
 _HEARTBEAT = 34
-_SEND_MESSAGE = 310
+_SEND_MESSAGE, _PULL_MESSAGE = 310, 11
 # The most pulls that wait at once; further ones are answered at once, as after their timeout.
 _MOST_HELD = 65_536
 # Frequent requests that do not depend on the newest messages.
@@ -304,6 +313,23 @@ class Server:
             return False
         self.requests += 1
         self._rows.append((connection, row[2], taken))
+        return True
+
+    def serve_pull(self, connection: Connection, row: PlainPull) -> bool:
+        """Answer a plain pull that finds messages, as ``serve`` does; return False if it needs a closer look."""
+        if self.is_gated or self.is_ending or _PULL_MESSAGE not in connection.processors:
+            return False
+        if self._is_dispatch_due or self._puts or self._rows:
+            self._dispatch_before(_PULL_MESSAGE)
+        try:
+            found = self.processors.pulling.pull_row(row)
+        except Exception:
+            # It fails again, and is answered then.
+            return False
+        if found is None:
+            return False
+        self.requests += 1
+        connection.send_frame(found)
         return True
 
     def _dispatch_before(self, code: int) -> None:

@@ -596,8 +596,8 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "topic of a kind": ("record_kind", (KIND[0], bytes(40_000), *KIND[2:]), ValueError),
     "lone surrogate": ("record_kind", (*KIND[:4], ("a", "\ud800"), *KIND[5:]), UnicodeEncodeError),
     "no kind": ("plain_record", (None, {}, "k", b"b", 0, 0, 0, 0, 0, 0, None), ValueError),
-    "place of a request": ("send_requests", (b"", 1, 9, 9), ValueError),
-    "size of a request": ("send_requests", (b"", 0, -1, 9), ValueError),
+    "place of a request": ("plain_requests", (b"", 1, 9, 9), ValueError),
+    "size of a request": ("plain_requests", (b"", 0, -1, 9), ValueError),
     "columns": ("encode_slab", ([b""], [], (0,) * 9, [bytes(8)], [bytes(8)], 0, LONGS[:1]), ValueError),
     "queue number in a slab": (
         "encode_slab",
@@ -638,14 +638,14 @@ def test_messages_do_not_pile_up() -> None:
         f"kind = kernel.NATIVE.record_kind(*{KIND!r})\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         f"header = {HEADER_WITH_ALL!r}\n"
-        "from tests.contract.test_kernel_sends import LONG, PLAIN\n"
-        "send = LONG + PLAIN + LONG[:-1]\n"
+        "from tests.contract.test_kernel_sends import LONG, PLAIN, PULL\n"
+        "send = LONG + PULL + PLAIN + LONG[:-1]\n"
         "for round in range(3):\n"
         "    for _ in range(100000):\n"
         f"        kernel.NATIVE.record_kind(*{KIND!r})\n"
         "        given = {'a': str(_)} if _ % 3 else {}\n"
         "        kernel.NATIVE.plain_record(kind, given, str(_), b'b', 0, 0, 0, 0, 0, 0, None)\n"
-        "        kernel.NATIVE.send_requests(send, 0, 9999, 999)\n"
+        "        kernel.NATIVE.plain_requests(send, 0, 9999, 999)\n"
         "        kernel.NATIVE.answer_frame((b'a', b'b'), ('x' if _ % 3 else None,), b'c', 9 if _ % 2 else 0, 99)\n"
         "        kernel.NATIVE.json_header(header, 0, len(header) - _ % 2, 9)\n"
         "        kernel.NATIVE.typed_fields({'a': '1' if _ % 3 else 'x', 'b': 'c'}, {'a': ('a', 1), 'b': ('b', 0)})\n"

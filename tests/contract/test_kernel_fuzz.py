@@ -29,6 +29,10 @@ SEND = (
     b'{"code":310,"extFields":{"a":"g","b":"T","c":"M","d":"4","e":"3","f":"0","g":"17","h":"7","i":"a\\u00011\\u0002"},'
     b'"flag":0,"language":"JAVA","opaque":3,"version":475}'
 )
+PULL = (
+    b'{"code":11,"extFields":{"consumerGroup":"g","topic":"T","queueId":"3","queueOffset":"17","maxMsgNums":"32","sysFlag":"3",'
+    b'"commitOffset":"7","suspendTimeoutMillis":"9","subVersion":"1","expressionType":"TAG"},"flag":0,"opaque":3}'
+)
 
 
 def compile_fuzzer(sources: Path, target: Path) -> Path:
@@ -51,7 +55,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         b"".join(
             struct.pack(">5i", 28 + length, 0, 0, 7, length) + bytes(length) + b"\0\6KEYS\1k" for length in (0, 1, 300)
         ),
-        struct.pack(">ii", 4 + len(SEND) + 9, len(SEND)) + SEND + bytes(9),
+        *(struct.pack(">ii", 4 + len(one) + 9, len(one)) + one + bytes(9) for one in (SEND, PULL)),
         record(b"", b"T", properties(*((f"name{number}", "v") for number in range(60)))) * 2,
         b"".join(b"\0\5topic\0\0\0%c%s" % (length, b"x" * length) for length in (1, 9, 200)),
     ]
@@ -91,9 +95,9 @@ CANARIES = {
     "lengths in a batch": ("batch.h", " || LEAST_ITEM + body + length != item->size", ""),
     "room for places": ("batch.h", "count < most && look_at(p + at", "look_at(p + at"),
     "last separator": ("encode.h", "if (t->is_terminated || i + 1 < t->count) *to++", "*to++"),
-    "end of a frame": ("send.h", " || s->size > left || length < 4) return 0;", " || length < 4) return 0;"),
+    "end of a frame": ("request.h", " || q->size > left || length < 4) return 0;", " || length < 4) return 0;"),
     "quotes of an answer": ("answer.h", " + 2 * (uint64_t)a->values[i].is_quoted;", ";"),
-    "header in a frame": ("send.h", " || header > length - 4) return 0;", ") return 0;"),
+    "header in a frame": ("request.h", " || header > length - 4) return 0;", ") return 0;"),
     "end of a text": ("texts.h", " || at > size || length > size - at) return -2;", ") return -2;"),
     "end of properties": ("properties.h", " || at > size || length > size - at) return -2;", ") return -2;"),
     "room for pairs": (

@@ -1,4 +1,4 @@
-"""Requests to store a message, and their answers: what the kernel reads and writes beside what Python does."""
+"""Plain sends and pulls, and their answers: what the kernel reads and writes beside what Python does."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def test_recorded_requests_to_store_a_message() -> None:
     assert NATIVE is not None
     rng, comparison = random.Random(3), Comparison(NATIVE)
     for frame in SENDS:
-        comparison.send_requests(frame)
+        comparison.plain_requests(frame)
     taken = comparison.seen["send requests"]
     assert taken == 177
-    comparison.send_requests(b"".join(SENDS))
+    comparison.plain_requests(b"".join(SENDS))
     for frame in SENDS[::5]:
-        comparison.send_requests(frame * 3 + frame[: rng.randrange(len(frame))])
+        comparison.plain_requests(frame * 3 + frame[: rng.randrange(len(frame))])
         middle = 8 + int.from_bytes(frame[5:8], "big")
         for _ in range(9):
-            comparison.send_requests(frame[:8] + damage(rng, frame[8:middle]) + frame[middle:])
-            comparison.send_requests(damage(rng, frame[:8]) + frame[8:])
+            comparison.plain_requests(frame[:8] + damage(rng, frame[8:middle]) + frame[middle:])
+            comparison.plain_requests(damage(rng, frame[:8]) + frame[8:])
     assert comparison.seen["send requests"] > taken + 100
     assert comparison.seen["declined frames"] > 500
 
@@ -80,6 +80,7 @@ UNUSUAL = [
     (b'"flag":0', b'"flag":2'),
     (b"310", b"320"),
     (b"310", b"11"),
+    (b"310", b"361"),
     (b'"opaque":9', b'"opaque":9.5'),
     (b'"code":310,', b""),
     (b"}", b""),
@@ -92,12 +93,12 @@ def test_requests_to_store_a_message_laid_by_hand() -> None:
     assert NATIVE is not None
     plain, long = PLAIN, LONG
     row = (0, len(plain), 9, "T", 3, 17, 7, {}, b"body")
-    assert NATIVE.send_requests(plain, 0, 1 << 24, 1 << 16) == ([row], len(plain))
+    assert NATIVE.plain_requests(plain, 0, 1 << 24, 1 << 16) == ([row], len(plain))
     second = (len(plain), 2 * len(plain), *row[2:])
-    assert NATIVE.send_requests(plain * 2 + plain[:-1], 0, 1 << 24, 1 << 16) == ([row, second], 2 * len(plain))
-    assert NATIVE.send_requests(plain * 2, len(plain), 1 << 24, 1 << 16) == ([second], 2 * len(plain))
+    assert NATIVE.plain_requests(plain * 2 + plain[:-1], 0, 1 << 24, 1 << 16) == ([row, second], 2 * len(plain))
+    assert NATIVE.plain_requests(plain * 2, len(plain), 1 << 24, 1 << 16) == ([second], 2 * len(plain))
     expected = (0, len(long), 0, "T", 3, 17, 7, {"a": "5", "c": "3\x014"}, b"")
-    assert NATIVE.send_requests(long, 0, 1 << 24, 1 << 16) == ([expected], len(long))
+    assert NATIVE.plain_requests(long, 0, 1 << 24, 1 << 16) == ([expected], len(long))
     header = plain[8:-4]
     declined = [
         *(a_send(header.replace(*change)) for change in UNUSUAL),
@@ -110,9 +111,77 @@ def test_requests_to_store_a_message_laid_by_hand() -> None:
         bytes(8),
     ]
     for frame in declined:
-        assert NATIVE.send_requests(frame, 0, 1 << 24, 1 << 16) == ([], 0), frame
-    assert NATIVE.send_requests(plain, 0, len(plain) - 1, 1 << 16) == ([], 0)
-    assert NATIVE.send_requests(plain, 0, 1 << 24, len(header) - 1) == ([], 0)
+        assert NATIVE.plain_requests(frame, 0, 1 << 24, 1 << 16) == ([], 0), frame
+    assert NATIVE.plain_requests(plain, 0, len(plain) - 1, 1 << 16) == ([], 0)
+    assert NATIVE.plain_requests(plain, 0, 1 << 24, len(header) - 1) == ([], 0)
+
+
+PULLS = [raw.data for raw in wire.raw_frames() if raw.from_client and b'"code":11,' in raw.data[:30]]
+PULLS += [raw.data for raw in wire.raw_frames() if raw.from_client and b'"code":361,' in raw.data[:30]]
+
+
+def test_recorded_pulls() -> None:
+    """Those of push consumers are taken; of others that bring a subscription, or are signed, none is."""
+    assert NATIVE is not None
+    rng, comparison = random.Random(4), Comparison(NATIVE)
+    for frame in PULLS:
+        comparison.plain_requests(frame)
+    assert comparison.seen["pulls"] == 248
+    for frame in PULLS[::5]:
+        comparison.plain_requests(frame * 3 + SENDS[0] + frame[: rng.randrange(len(frame))])
+        middle = 8 + int.from_bytes(frame[5:8], "big")
+        for _ in range(9):
+            comparison.plain_requests(frame[:8] + damage(rng, frame[8:middle]) + frame[middle:])
+    assert comparison.seen["pulls"] > 400
+    assert comparison.seen["declined frames"] > 500
+
+
+PULL_FIELDS = (
+    b'"consumerGroup":"g","topic":"T","queueId":"3","queueOffset":"1234567890123","maxMsgNums":"32","sysFlag":"3",'
+    b'"commitOffset":"7","suspendTimeoutMillis":"15000","subVersion":"1795087755242"'
+)
+PULL = a_send(b'{"code":11,"extFields":{%b},"flag":0,"opaque":9}' % PULL_FIELDS, b"")
+# Usual ones besides: what is added to the fields.
+USUAL_PULLS = [b'"maxMsgBytes":"262144"', b'"expressionType":"TAG"', b'"bname":"broker-a"']
+UNUSUAL_PULLS = [
+    *(
+        (PULL_FIELDS, PULL_FIELDS.replace(b",".join(PULL_FIELDS.split(b",")[at : at + 1]) + b",", b""))
+        for at in range(8)
+    ),
+    (b',"subVersion":"1795087755242"', b""),
+    (b'"consumerGroup":"g"', b'"consumerGroup":""'),
+    (b'"topic":"T"', b'"topic":""'),
+    (b'"topic":"T"', b'"topic":"\\n"'),
+    (b'"queueId":"3"', b'"queueId":3'),
+    (b'"queueId":"3"', b'"queueId":"-1"'),
+    (b'"queueId":"3"', b'"queueId":"3","queueId":"4"'),
+    (b'"maxMsgNums":"32"', b'"maxMsgNums":"1234567890"'),
+    (b'"sysFlag":"3"', b'"sysFlag":"4"'),
+    (b'"sysFlag":"3"', b'"sysFlag":"16"'),
+    (b'"commitOffset":"7"', b'"commitOffset":"-1"'),
+    (b'"commitOffset":"7"', b'"commitOffset":"7","maxMsgBytes":"x"'),
+    (b'"commitOffset":"7"', b'"commitOffset":"7","expressionType":"SQL92"'),
+    (b'"commitOffset":"7"', b'"commitOffset":"7","subscription":"*"'),
+    (b'"commitOffset":"7"', b'"commitOffset":"7","ns":"x"'),
+    (b'"flag":0', b'"flag":2'),
+    (b'"code":11', b'"code":12'),
+    (b'"flag":0', b'"flag":0,"code":310'),
+]
+
+
+def test_pulls_laid_by_hand() -> None:
+    assert NATIVE is not None
+    row = (9, "g", "T", 3, 1_234_567_890_123, 32, 3, 7)
+    assert NATIVE.plain_requests(PULL, 0, 1 << 24, 1 << 16) == ([(0, len(PULL), *row)], len(PULL))
+    for more in USUAL_PULLS:
+        frame = a_send(PULL[8:].replace(PULL_FIELDS, PULL_FIELDS + b"," + more), b"")
+        assert NATIVE.plain_requests(frame, 0, 1 << 24, 1 << 16) == ([(0, len(frame), *row)], len(frame))
+    both = PULL + PLAIN
+    assert [len(one) for one in NATIVE.plain_requests(both, 0, 1 << 24, 1 << 16)[0]] == [10, 9]
+    for change in UNUSUAL_PULLS:
+        frame = a_send(PULL[8:].replace(*change), b"")
+        assert frame != PULL, change
+        assert NATIVE.plain_requests(frame, 0, 1 << 24, 1 << 16) == ([], 0), frame
 
 
 def test_frames_of_answers_laid_by_hand() -> None:

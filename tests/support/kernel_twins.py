@@ -115,23 +115,30 @@ class Comparison:
         if code in REQUESTS and fields is not None and not flag & ANSWER:
             self._typed_fields(REQUESTS[code], fields)
 
-    def send_requests(self, data: bytes) -> None:
-        """Compare the requests to store a message that frames begin with."""
-        rows, stop = self.kernel.send_requests(data, 0, limits.FRAME_BYTES, limits.PLAIN_HEADER_BYTES)
+    def plain_requests(self, data: bytes) -> None:
+        """Compare the requests to store a message, and the pulls, that frames begin with."""
+        rows, stop = self.kernel.plain_requests(data, 0, limits.FRAME_BYTES, limits.PLAIN_HEADER_BYTES)
         at = 0
+        row: Any
         for row in rows:
             begin, end = row[:2]
             assert begin == at
             with patch.object(kernel, "NATIVE", None):
                 command = decode_frame(data[begin:end])
                 header: Any = REQUESTS[command.code].decode(command.ext_fields or {})
+            at = end
+            if command.code in (11, 361):
+                assert (command.flag, header.sys_flag & ~3, header.expression_type or "TAG") == (0, 0, "TAG")
+                place = header.consumer_group, header.topic, header.queue_id, header.queue_offset, header.max_msg_nums
+                assert row == (begin, end, command.opaque, *place, header.sys_flag, header.commit_offset)
+                self.seen["pulls"] += 1
+                continue
             assert (command.code in (10, 310), command.flag, header.sys_flag, bool(header.batch)) == (True, 0, 0, False)
             assert not header.reconsume_times
             properties = read_properties(header.properties or "")
             place = header.topic, header.queue_id, header.born_timestamp, header.flag
             assert row == (begin, end, command.opaque, *place, properties, command.body)
             assert list(row[7]) == list(properties)
-            at = end
             self.seen["send requests"] += 1
         assert stop == at
         self.seen["declined frames"] += at < len(data)

@@ -12,8 +12,7 @@ from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
 from rmqtool.broker.one_broker import Asked, Broker
-from rmqtool.broker.processors.replies import ENOUGH_FETCHES, Fetching
-from rmqtool.broker.topics import TopicConfig
+from rmqtool.broker.processors.replies import ENOUGH_FETCHES, Fetching, PlainPull
 from rmqtool.config import Version
 from rmqtool.engine.get import GetMessageResult, GetMessageStatus, MessageFilter, SqlFilter, TagFilter
 from rmqtool.engine.message import NewMessage, QueueKey
@@ -43,7 +42,7 @@ from rmqtool.remoting.answers import (
     refuse,
 )
 from rmqtool.remoting.bodies.clients import MessageModel, SubscriptionData
-from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.command import RemotingCommand, SerializeType
 from rmqtool.remoting.requests.messages import PullMessage, PullMessageAnswer
 
 # The bits of ``sysFlag`` of a pull.
@@ -142,6 +141,25 @@ class Pulling:
         wanted = WholeRecords(found.wanted) if self._broker.read_only else found.wanted
         return self._look_first(Waiting(asked, header, wanted, header.queue_offset, 0), 0)
 
+    def pull_row(self, row: PlainPull) -> bytes | None:
+        """Answer a plain pull that finds messages in memory, as ``pull`` does; None where it needs a closer look."""
+        _, _, opaque, group, topic, queue_id, offset, most, flags, commit_offset = row
+        offsets = self._broker.offsets
+        if self._broker.read_only or offsets.has_pending_reset(group, topic, queue_id):
+            return None
+        found = self._wanted_of(group, topic, queue_id)
+        if isinstance(found, tuple):
+            return None
+        result = self._reader.get(topic, queue_id, offset, most, found.wanted, waits=False)
+        if result.status is not _S.FOUND:
+            return None
+        if flags & COMMITS:
+            offsets.commit_offset(group, topic, queue_id, commit_offset)
+        self._broker.pulled[group, topic, queue_id] = result.next_begin_offset
+        bounds = result.next_begin_offset, max(result.min_offset, 0), result.max_offset
+        template = self._template(ResponseCode.SUCCESS, result.status.name, group, topic)
+        return template.encode(SerializeType.JSON, opaque, bounds, self._taken(result, group, topic))
+
     def _look_first(self, waiting: Waiting, rounds: int) -> Pulled:
         asked, header = waiting.asked, waiting.header
         try:
@@ -204,19 +222,21 @@ class Pulling:
 
     def _answer(self, asked: Asked, result: GetMessageResult, offset: int) -> bytes:
         status = result.status
-        body = b""
-        if result.count:
-            body = result.joined()
-            header: PullMessage = asked.header  # type: ignore[assignment]
-            counts, key = self._broker.counts, (header.topic, header.consumer_group)
-            counts.get_calls[key] += 1
-            counts.gets[key] += result.count
-            counts.get_bytes[key] += result.size
+        header: PullMessage = asked.header  # type: ignore[assignment]
+        body = self._taken(result, header.consumer_group, header.topic) if result.count else b""
         code = self._code(status, offset)
         if self._is_4_9 and code is ResponseCode.PULL_OFFSET_MOVED:
             self._tell_that_offset_moved(asked, result.next_begin_offset)
         bounds = result.next_begin_offset, max(result.min_offset, 0), result.max_offset
         return self._encode(asked, code, status.name, bounds, body)
+
+    def _taken(self, result: GetMessageResult, group: str, topic: str) -> bytes:
+        """Return the messages of an answer, and count them."""
+        counts, key = self._broker.counts, (topic, group)
+        counts.get_calls[key] += 1
+        counts.gets[key] += result.count
+        counts.get_bytes[key] += result.size
+        return result.joined()
 
     def _tell_that_offset_moved(self, asked: Asked, given: int) -> None:
         """Store a message about a consumer that gets another offset. upstream: 4.9; 5.x only logs it."""
@@ -237,11 +257,14 @@ class Pulling:
         self, asked: Asked, code: ResponseCode, remark: str, bounds: tuple[int, int, int], body: bytes = b""
     ) -> bytes:
         header: PullMessage = asked.header  # type: ignore[assignment]
-        topic = self._broker.topics.table.get(header.topic) or {}
-        group = self._broker.groups.table.get(header.consumer_group) or {}
-        key = code, remark, int(topic.get("topicSysFlag") or 0), int(group.get("groupSysFlag") or 0)
-        template = self._templates.get(key) or self._new_template(key)
+        template = self._template(code, remark, header.consumer_group, header.topic)
         return template.encode(asked.command.serialize_type, asked.command.opaque, bounds, body)
+
+    def _template(self, code: ResponseCode, remark: str, group_name: str, topic_name: str) -> AnswerTemplate:
+        topic = self._broker.topics.table.get(topic_name) or {}
+        group = self._broker.groups.table.get(group_name) or {}
+        key = code, remark, int(topic.get("topicSysFlag") or 0), int(group.get("groupSysFlag") or 0)
+        return self._templates.get(key) or self._new_template(key)
 
     def _new_template(self, key: tuple[int, str, int, int]) -> AnswerTemplate:
         code, remark, topic_flag, group_flag = key
@@ -254,56 +277,56 @@ class Pulling:
         return made
 
     def _check(self, asked: Asked, header: PullMessage) -> _Wanted | RemotingCommand:
-        """Return what the client wants, or the answer that refuses it; in upstream's order."""
-        broker, group, topic = self._broker, header.consumer_group, header.topic
+        """Return what the client wants, or the answer that refuses it."""
+        own = None
+        if header.sys_flag & HAS_SUBSCRIPTION:
+            own = header.expression_type or TAG, header.subscription or ""
+        found = self._wanted_of(header.consumer_group, header.topic, header.queue_id, own)
+        if not isinstance(found, tuple):
+            return found
+        refusal, holes = found
+        return refuse(asked.command, refusal, self._broker.version, **{"client": asked.client, **holes})
+
+    def _wanted_of(
+        self, group: str, topic: str, queue_id: int, own: tuple[str, str] | None = None
+    ) -> _Wanted | tuple[Refusal, dict[str, object]]:
+        """Return what a pull wants, or why it is refused; in upstream's order. ``own`` is its own subscription."""
+        broker = self._broker
         if not self._config.broker_permission & PERM_READ:
-            return self._refuse(asked, PULL_FORBIDDEN, address=self._config.broker_ip1)
+            return PULL_FORBIDDEN, {"address": self._config.broker_ip1}
         known = broker.groups.table.get(group) or broker.groups.find_or_create(group)
         if known is None:
-            return self._refuse(asked, GROUP_NOT_EXIST, group=group)
+            return GROUP_NOT_EXIST, {"group": group}
         if not known.get("consumeEnable", True):
-            return self._refuse(asked, GROUP_NO_PERMISSION, group=group)
+            return GROUP_NO_PERMISSION, {"group": group}
         config = broker.topics.table.get(topic)
         if config is None:
-            return self._refuse(asked, TOPIC_NOT_EXIST_TO_PULL, topic=topic)
+            return TOPIC_NOT_EXIST_TO_PULL, {"topic": topic}
         if not int(config["perm"]) & PERM_READ:
-            return self._refuse(asked, TOPIC_NOT_READABLE, topic=topic)
-        if not 0 <= header.queue_id < int(config["readQueueNums"]):
-            return self._refuse_queue(asked, header, config)
-        return self._subscribed(asked, header, bool(known.get("consumeBroadcastEnable", True)))
+            return TOPIC_NOT_READABLE, {"topic": topic}
+        if not 0 <= queue_id < int(config["readQueueNums"]):
+            return PULL_QUEUE_ILLEGAL, {"queue_id": queue_id, "topic": topic, "queues": config["readQueueNums"]}
+        if own is not None:
+            return self._filter(topic, *own)
+        members = broker.clients.consumers.get(group)
+        if members is None:
+            return GROUP_NOT_KNOWN, {}
+        if not known.get("consumeBroadcastEnable", True) and members.message_model is MessageModel.BROADCASTING:
+            return NO_BROADCAST, {"group": group}
+        found = members.subscriptions.get(topic)
+        if found is None:
+            return SUBSCRIPTION_NOT_KNOWN, {}
+        return self._filter(topic, found.expression_type or TAG, found.sub_string)
 
-    def _refuse_queue(self, asked: Asked, header: PullMessage, config: TopicConfig) -> RemotingCommand:
-        holes = {"queue_id": header.queue_id, "topic": header.topic, "queues": config["readQueueNums"]}
-        return self._refuse(asked, PULL_QUEUE_ILLEGAL, **holes, client=asked.client)
-
-    def _refuse(self, asked: Asked, refusal: Refusal, **holes: object) -> RemotingCommand:
-        return refuse(asked.command, refusal, self._broker.version, **holes)
-
-    def _subscribed(self, asked: Asked, header: PullMessage, broadcasts: bool) -> _Wanted | RemotingCommand:
-        """Return what the pull itself, or the group by its heartbeats, wants of the topic."""
-        if header.sys_flag & HAS_SUBSCRIPTION:
-            kind, text = header.expression_type or TAG, header.subscription or ""
-        else:
-            group = self._broker.clients.consumers.get(header.consumer_group)
-            if group is None:
-                return self._refuse(asked, GROUP_NOT_KNOWN)
-            if not broadcasts and group.message_model is MessageModel.BROADCASTING:
-                return self._refuse(asked, NO_BROADCAST, group=header.consumer_group)
-            found = group.subscriptions.get(header.topic)
-            if found is None:
-                return self._refuse(asked, SUBSCRIPTION_NOT_KNOWN)
-            kind, text = found.expression_type or TAG, found.sub_string
-        return self._wanted(asked, header, kind, text)
-
-    def _wanted(self, asked: Asked, header: PullMessage, kind: str, text: str) -> _Wanted | RemotingCommand:
+    def _filter(self, topic: str, kind: str, text: str) -> _Wanted | tuple[Refusal, dict[str, object]]:
         if kind != TAG and not self._config.enable_property_filter:
-            return self._refuse(asked, NO_FILTER_BY, expression_type=kind)
-        if kind != TAG and header.topic.startswith(RETRY_PREFIX) and not self._config.filter_support_retry:
+            return NO_FILTER_BY, {"expression_type": kind}
+        if kind != TAG and topic.startswith(RETRY_PREFIX) and not self._config.filter_support_retry:
             return _EVERYTHING
         try:
             return _Wanted(filter_of(kind, text, self._broker.version))
         except UsageError:
-            return self._refuse(asked, SUBSCRIPTION_UNREADABLE)
+            return SUBSCRIPTION_UNREADABLE, {}
 
 
 @dataclass(frozen=True, slots=True)

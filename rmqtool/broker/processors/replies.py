@@ -11,7 +11,7 @@ from rmqtool.broker.client_registry import Connection
 from rmqtool.engine.put import PutTicket
 from rmqtool.files.filesystem import NotInMemory
 from rmqtool.remoting.command import RemotingCommand
-from rmqtool.remoting.frames import SendRow
+from rmqtool.remoting.frames import PullRow, SendRow
 
 
 class Putting(NamedTuple):
@@ -101,4 +101,5 @@ Reply: TypeAlias = "RemotingCommand | bytes | Putting | Forwarded | Telling | Fe
 Steps: TypeAlias = "Generator[Callable[..., Any], Any, Reply]"
 # A plain message whose request came as a row; of one that is taken: its ticket, and its unique key.
 PlainRow: TypeAlias = SendRow
+PlainPull: TypeAlias = PullRow
 TakenRow: TypeAlias = tuple[PutTicket, str]

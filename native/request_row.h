@@ -1,4 +1,4 @@
-/* Requests to store a message as rows, what Python needs of each; and the frames of answers. */
+/* Plain requests as rows, what Python needs of each; and the frames of answers. */
 
 /* Return properties as a dict: those with a name and a value, as formats.properties.read_properties. */
 static PyObject *dict_of(Text text) {
@@ -22,7 +22,8 @@ static PyObject *dict_of(Text text) {
 }
 
 /* Return the row of a request; NULL without an error where its properties have unusual escapes. */
-static PyObject *send_row(const SendRequest *s, size_t at) {
+static PyObject *send_row(const PlainRequest *q, size_t at) {
+    const SendFields *s = &q->send;
     uint8_t small[1024], *to = small;
     Text text = s->properties;
     if (s->escapes) {
@@ -34,23 +35,33 @@ static PyObject *send_row(const SendRequest *s, size_t at) {
     PyObject *properties = text.p || !s->properties.p ? dict_of(text) : NULL;
     if (to != small) PyMem_Free(to);
     if (!properties) return NULL;
-    return Py_BuildValue("nnLs#LLLNy#", (Py_ssize_t)at, (Py_ssize_t)(at + s->size), (long long)s->opaque, s->topic.p, (Py_ssize_t)s->topic.length,
-                         (long long)s->queue_id, (long long)s->born, (long long)s->flag, properties, s->body.p, (Py_ssize_t)s->body.length);
+    return Py_BuildValue("nnLs#LLLNy#", (Py_ssize_t)at, (Py_ssize_t)(at + q->size), (long long)q->opaque, s->topic.p, (Py_ssize_t)s->topic.length,
+                         (long long)s->queue_id, (long long)s->born, (long long)s->flag, properties, q->body.p, (Py_ssize_t)q->body.length);
 }
 
-/* send_requests(data, at, most_frame, most_header) -> rows, the place after them */
-static PyObject *py_send_requests(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    Call c = begin(args, count, 4, "send_requests(data, at, most_frame, most_header)");
+/* Return the row of a pull. */
+static PyObject *pull_row(const PlainRequest *q, size_t at) {
+    const PullFields *pull = &q->pull;
+    const int64_t *numbers = pull->numbers;
+    return Py_BuildValue("nnLs#s#LLLLL", (Py_ssize_t)at, (Py_ssize_t)(at + q->size), (long long)q->opaque, pull->group.p,
+                         (Py_ssize_t)pull->group.length, pull->topic.p, (Py_ssize_t)pull->topic.length, (long long)numbers[PULL_QUEUE_ID],
+                         (long long)numbers[PULL_OFFSET], (long long)numbers[PULL_MOST], (long long)numbers[PULL_SYS_FLAG],
+                         (long long)numbers[PULL_COMMIT]);
+}
+
+/* plain_requests(data, at, most_frame, most_header) -> rows, the place after them */
+static PyObject *py_plain_requests(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 4, "plain_requests(data, at, most_frame, most_header)");
     Array data = take_bytes(&c);
     size_t at = take_size(&c, data.count), most_frame = take_size(&c, INT32_MAX), most_header = take_size(&c, INT32_MAX);
     PyObject *rows = is_good(&c) ? PyList_New(0) : NULL;
-    SendRequest s;
-    while (rows && take_send((const uint8_t *)data.items + at, data.count - at, most_frame, most_header, &s)) {
-        PyObject *row = send_row(&s, at);
+    PlainRequest q;
+    while (rows && take_request((const uint8_t *)data.items + at, data.count - at, most_frame, most_header, &q)) {
+        PyObject *row = is_pull(&q) ? pull_row(&q, at) : send_row(&q, at);
         if (row ? PyList_Append(rows, row) : PyErr_Occurred() != NULL) Py_CLEAR(rows);
         Py_XDECREF(row);
         if (!row) break;
-        at += s.size;
+        at += q.size;
     }
     return finish(&c, rows ? Py_BuildValue("Nn", rows, (Py_ssize_t)at) : NULL);
 }
