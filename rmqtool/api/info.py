@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
 from rmqtool.api.cluster import opened_cluster
-from rmqtool.api.store import Place, is_remote, opened_here
+from rmqtool.api.store import Place, is_one_file, is_remote, opened_here, store_of
 from rmqtool.api.wanted import WHERE, Json, Said, Where, require_known, unknown_places, wanted_of
 from rmqtool.errors import Exit, UsageError, worst
 from rmqtool.findings.finding import UNREAD
@@ -62,6 +63,7 @@ def glance(store: Place, view: str | None = None, *, group: str | None = None, *
     """Look at a store; with a ``view`` also list its topics, queues, groups, files or settings."""
     from rmqtool.checks import quick
     from rmqtool.formats.config_shapes import is_own_group
+    from rmqtool.formats.paths import FileKind
     from rmqtool.look.overview import read_overview
     from rmqtool.store.tiers import Tier
 
@@ -71,6 +73,13 @@ def glance(store: Place, view: str | None = None, *, group: str | None = None, *
     with opened_here(store) as found:
         if isinstance(found, Tier):
             return _tier_glance(found, view, group, which)
+        if is_one_file(store_of(store).path) and found.listing.files[0].what.kind not in (
+            FileKind.COMMIT_LOG,
+            FileKind.UNKNOWN,
+        ):
+            # Of the other files, a look would call everything else missing, and nothing wrong.
+            hint = f"rmqtool info {quote(found.root)}"
+            raise UsageError(f"{store_of(store).path} is one file, and info is about a whole store", hint=hint)
         overview = read_overview(found)
         quick.judge(found, overview)
         if found.config.tiered_store_file_path:

@@ -88,7 +88,9 @@ def _show(output: Output, found: Checking, path: str, fail_on: Severity, report:
     from rmqtool.render.web_page import write_page
 
     started = time.monotonic()
-    name = found.root if found.note is not None else path
+    # A file or a directory of a store leads to the store: places and commands are those of the whole.
+    is_part = os.path.isdir(path) and os.path.isdir(found.root) and not os.path.samefile(path, found.root)
+    name = found.root if found.note is not None or is_part else path
     if found.note is not None:
         output.note(found.note)
     output.store = name if os.path.isdir(name) else found.root

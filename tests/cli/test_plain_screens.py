@@ -265,9 +265,9 @@ def test_a_lost_message_is_named_and_query_and_check_say_the_same_place(writable
     named = f"{'keys' if ' ' in victim['keys'] else 'key'} {quoted} and the unique key {victim['uniqKey']}"
     assert f"the message had the {named}" in found["message"]
     status, out, _ = run(capsys, "query", root, f"@{victim['commitLogOffset']}", "--json")
-    (unread,) = json.loads(out)["searched"]["unread"]
+    (again,) = json.loads(out)["findings"]
     assert status == Exit.SKIPPED
-    assert (unread["file"], unread["offset"]) == (found["file"], found["offset"])
+    assert (again["code"], again["file"], again["offset"]) == ("CL-CRC", found["file"], found["offset"])
 
 
 @pytest.mark.parametrize("what", ["@100", "Ancient/0@1", "no-such-key"])
@@ -287,3 +287,23 @@ def test_a_path_that_is_not_there_is_said_so_by_every_command(
     path = tmp_path / "nowhere" / "at" / "all"
     assert main([words[0], str(path), *words[1:]]) == Exit.NOT_A_STORE
     assert f"{path} does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["config/topics.json", "consumequeue/T_normal/2/00000000000000000000", "checkpoint"])
+def test_one_file_is_not_taken_for_a_sound_store(part, store, capsys):
+    root = store("53-broker")
+    assert main(["info", str(root / part)]) == Exit.USAGE
+    assert capsys.readouterr().err.splitlines()[1].strip() == f"Next: rmqtool info {root}"
+
+
+def test_a_check_of_a_part_names_places_of_the_whole(writable_store, capsys):
+    """T_normal/2@5 is at 38361."""
+    root = writable_store("53-broker")
+    log = root / "commitlog" / f"{0:020}"
+    data = bytearray(log.read_bytes())
+    data[38361 + 100] ^= 1
+    log.write_bytes(data)
+    assert main(["check", str(root / "consumequeue" / "T_normal")]) == Exit.NO
+    out = capsys.readouterr().out
+    assert f" {log}@38361-39503 T_normal/2 " in out
+    assert out.splitlines()[-1] == f"Next: rmqtool repair {root}"
