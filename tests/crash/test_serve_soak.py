@@ -56,9 +56,10 @@ class Server:
         self.broker = json.loads(said.splitlines()[0])["broker"]
         self._home = Path(f"/proc/{self.process.pid}")
 
-    def memory(self) -> int:
-        """Return the KiB that are in memory."""
-        return int((self._home / "status").read_text().partition("VmRSS:")[2].split()[0])
+    def memory(self, *names: str) -> int:
+        """Return the KiB that it has taken. Pages of files come and go with what other programs need."""
+        status = (self._home / "status").read_text()
+        return sum(int(status.partition(name)[2].split()[0]) for name in names or ("RssAnon:", "VmSwap:"))
 
     def descriptors(self) -> Counter[str]:
         """Count what is open: sockets, files of the store, and the rest."""
@@ -193,7 +194,7 @@ def test_clients_come_and_go_for_long(tmp_path: Path) -> None:
                 fields |= {"readQueueNums": QUEUES, "writeQueueNums": QUEUES, "topicSysFlag": 0, "order": "false"}
                 assert client.ask(17, fields).code == ResponseCode.SUCCESS
         lives = Lives(server.broker)
-        memory, over = [], threading.Event()
+        memory, files, over = [], [], threading.Event()
 
         def watch() -> None:
             while not over.wait(SAMPLE):
@@ -202,6 +203,7 @@ def test_clients_come_and_go_for_long(tmp_path: Path) -> None:
         # Everything that is made once is made in the first part.
         lives.run(SECONDS / 10)
         before = settled(server)
+        files.append(server.memory("RssFile:"))
         watching = threading.Thread(target=watch)
         watching.start()
         lives.run(SECONDS * 9 / 10)
@@ -209,9 +211,10 @@ def test_clients_come_and_go_for_long(tmp_path: Path) -> None:
         watching.join()
         assert lives.errors == []
         after, state = settled(server), server.state()
+        files.append(server.memory("RssFile:"))
         told = {"lives": dict(lives.lives), "sent": lives.sent.total(), "taken": lives.taken.total()}
         first, last = median(memory[: len(memory) // 4]), median(memory[-(len(memory) // 4) :])
-        print(json.dumps(told | {"KiB": [first, last, max(memory)], "open": [before, after]}))
+        print(json.dumps(told | {"KiB": [first, last, max(memory)], "of files": files, "open": [before, after]}))
         assert lives.sent.total() > 0 < lives.taken.total()
         assert int(state["msgPutTotalTodayNow"]) == lives.sent.total()
         assert int(state["msgGetTotalTodayNow"]) == lives.taken.total()
