@@ -7,6 +7,7 @@ messages, and one has a single message at the beginning of the log.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,8 +17,10 @@ from rmqtool.columns.dispatched import index_keys
 from rmqtool.columns.encode import Outgoing, encode_records
 from rmqtool.columns.index_build import Keys
 from rmqtool.columns.properties import decode_properties
-from rmqtool.columns.queues import queue_runs
+from rmqtool.columns.queues import QueueRun, queue_runs
 from rmqtool.columns.records import decode_records
+from rmqtool.columns.starts import record_starts
+from rmqtool.formats import layouts
 from rmqtool.formats.checkpoints import encode_checkpoint
 from rmqtool.formats.commit_log import encode_blank
 from rmqtool.formats.dispatch import DispatchRules
@@ -122,6 +125,16 @@ def _write_sparse(file: BinaryIO, data: bytes) -> None:
     file.truncate(len(data))
 
 
+def _write_queues(root: Path, runs: list[QueueRun]) -> None:
+    for (topic, queue_id), run in join_runs(runs).items():
+        directory = root / "consumequeue" / topic / str(queue_id)
+        directory.mkdir(parents=True)
+        for at, data in queue_files(run, QUEUE_FILE // 20):
+            with (directory / f"{at:020d}").open("wb") as queue:
+                queue.write(data)
+                queue.truncate(QUEUE_FILE)
+
+
 def write_large_store(
     root: Path,
     total: int,
@@ -169,15 +182,58 @@ def write_large_store(
                 at += len(slab.data)
             file.write(encode_blank(segment - at))
             file.truncate(segment)
-    for (topic, queue_id), run in join_runs(runs).items():
-        directory = root / "consumequeue" / topic / str(queue_id)
-        directory.mkdir(parents=True)
-        for at, data in queue_files(run, QUEUE_FILE // 20):
-            with (directory / f"{at:020d}").open("wb") as queue:
-                queue.write(data)
-                queue.truncate(QUEUE_FILE)
+    _write_queues(root, runs)
     with (root / "index" / "20231114221320001").open("wb") as file:
         _write_sparse(file, index.data.tobytes())
     (root / "checkpoint").write_bytes(encode_checkpoint(StoreCheckpoint(last, last, 0, 0, 0)))
     (root / "lock").touch()
     return number
+
+
+def lengthen(source: Path, root: Path, times: int) -> None:
+    """Write a store whose log is that of ``source`` so many times, one after the other, with the queues of all.
+
+    Times and offsets go on. A topic Quiet has its first message only: in the repetitions it is called Other. The index
+    is not made again.
+    """
+    (root / "commitlog").mkdir(parents=True)
+    segments = sorted((source / "commitlog").iterdir())
+    length = sum(path.stat().st_size for path in segments)
+    rules = DispatchRules()
+    runs: list[QueueRun] = []
+    ends: dict[tuple[str, int], int] = {}
+    first = last = START
+    for time in range(times):
+        # Messages are as far apart at the joint as they are on average.
+        shift = (last - first) * time * 1001 // 1000
+        counts: dict[tuple[str, int], int] = {}
+        for path in segments:
+            data = np.fromfile(path, np.uint8)
+            places = record_starts(data).file_offsets
+            old, _ = decode_records(data, places)
+            if not time:
+                last = int(old.column("store_timestamp")[-1])
+            base = int(path.name) + length * time
+            changes = {"physical_offset": places + base, "store_timestamp": old.column("store_timestamp") + shift}
+            changes["queue_offset"] = old.column("queue_offset").copy()
+            queue_ids = old.column("queue_id")
+            for code, topic in enumerate(old.topics.values):
+                for queue_id in np.unique(queue_ids[old.topics.codes == code]).tolist():
+                    rows = (old.topics.codes == code) & (queue_ids == queue_id)
+                    changes["queue_offset"][rows] += (
+                        ends.get((topic, queue_id), 0) if topic != "Quiet" else max(time - 1, 0)
+                    )
+                    counts[topic, queue_id] = counts.get((topic, queue_id), 0) + int(rows.sum())
+            for name, values in changes.items():
+                at = places + layouts.MESSAGE_PREFIX_V4V4.field(name).offset
+                data[at[:, None] + np.arange(8)] = values.astype(">i8").view(np.uint8).reshape(-1, 8)
+            for row in np.flatnonzero(old.topics.each(lambda topic: topic == "Quiet", np.bool_)) if time else ():
+                data[int(old.topic_offsets[row]) :][:5] = np.frombuffer(b"Other", np.uint8)
+            data.tofile(root / "commitlog" / f"{base:020d}")
+            records, _ = decode_records(data, places)
+            runs += queue_runs(records, decode_properties(records), rules)
+        ends = {queue: ends.get(queue, 0) + count for queue, count in counts.items()}
+    _write_queues(root, runs)
+    shutil.copytree(source / "index", root / "index")
+    for name in ("checkpoint", "lock"):
+        shutil.copy(source / name, root / name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -25,15 +26,18 @@ from rmqtool.errors import Exit
 from rmqtool.exports.choice import DEFAULT, EXPORT_SPLIT_SIZE, Choice
 from rmqtool.exports.parquet import PartWriter
 from rmqtool.exports.splits import BatchReader, Messages, plan_sources
-from tests.bench.large_store import START, write_large_store
+from tests.bench.large_store import START, lengthen, write_large_store
 from tests.bench.one_run import run_tool
 from tests.bench.test_export import processor_seconds
+from tests.support.builders import record
 from tests.support.exported import export
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(7200)]
 
 GIB = 1 << 30
 ROOT = Path(__file__).resolve().parents[2]
+# GiB of the smaller store; the larger one has its log four times.
+SMALL = 3
 # Messages a second: 3 GiB are 50 minutes, as of a broker with some work.
 RATE = 250
 DELAY = 20
@@ -49,13 +53,15 @@ def say(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Path]]:
-    """Give stores of so many GiB with bodies of 4 KiB; each is written once."""
+    """Give stores of 3 or 12 GiB with bodies of 4 KiB; each is written once."""
     above: Path = tmp_path_factory.mktemp("lake")
 
     def write(size: int) -> Path:
         root = above / f"of-{size}" / "store"
-        if not root.exists():
+        if not root.exists() and size == SMALL:
             write_large_store(root, size * GIB, segment=GIB, body_length=4096, drawn=True, rate=RATE)
+        elif not root.exists():
+            lengthen(write(SMALL), root, size // SMALL)
         return root
 
     yield write
@@ -102,8 +108,10 @@ def planned(root: Path, *topics: str) -> float:
 
 
 def test_planning_does_not_depend_on_the_log(large: Callable[[int], Path]) -> None:
-    small, big = ([planned(large(size), *topics) for topics in ((), ("Orders3",), ("Quiet",))] for size in (3, 12))
-    info = min(run_tool(Exit.DONE, "info", large(3)).processor for _ in range(5))
+    small, big = (
+        [planned(large(size), *topics) for topics in ((), ("Orders3",), ("Quiet",))] for size in (SMALL, 4 * SMALL)
+    )
+    info = min(run_tool(Exit.DONE, "info", large(SMALL)).processor for _ in range(5))
     say(f"planning, all, a topic, a quiet one: 3 GiB {small}, 12 GiB {big} (limit 0.3, 1.2 times); info {info:.2f} s")
     assert max(small) <= 0.3
     assert all(twelve <= max(1.2 * three, three + 0.01) for three, twelve in zip(small, big, strict=True))
@@ -111,7 +119,7 @@ def test_planning_does_not_depend_on_the_log(large: Callable[[int], Path]) -> No
 
 
 def test_a_window_of_a_minute(large: Callable[[int], Path]) -> None:
-    root = large(3)
+    root = large(SMALL)
     window = replace(DEFAULT, begin=START + 1_500_000, end=START + 1_560_000)
     assert read_all(root, window) == 60 * RATE
     taken = processor_seconds(lambda: read_all(root, window), rounds=5)
@@ -165,6 +173,83 @@ def test_a_key_reads_few_row_groups(middle: Path, tmp_path: Path) -> None:
     share = read / len(keys) / groups
     say(f"a key reads {share:.2f} of {groups} row groups (limit 0.1)")
     assert share <= 0.1
+
+
+def test_a_key_reads_few_rows_in_spark(middle: Path, tmp_path: Path) -> None:
+    """A scan counts the rows of the row groups that it reads."""
+    from rmqtool.spark import session
+
+    export(tmp_path / "out", middle, choice=WHOLE)
+    keys = pq.read_table(tmp_path / "out", columns=["keys"])["keys"].to_pylist()
+    spark = session("local[2]", {"spark.sql.catalogImplementation": "in-memory", "spark.sql.adaptive.enabled": "false"})
+    try:
+        read = 0
+        for key in keys[::100_000]:
+            found = spark.read.parquet(str(tmp_path / "out")).filter(f"keys = '{key}'").select("keys", "queue_id")
+            assert len(found.collect()) == 1
+            plan = found._jdf.queryExecution().executedPlan()
+            read += next(_rows_of_scans(plan))
+    finally:
+        spark.stop()
+    share = read / len(keys[::100_000]) / len(keys)
+    say(f"a key reads {share:.3f} of the rows in Spark (limit 0.1)")
+    assert share <= 0.1
+
+
+def _rows_of_scans(plan: Any) -> Iterator[int]:
+    """Yield how many rows each scan of an executed plan of Spark has read."""
+    children = plan.children()
+    if not children.size():
+        yield int(plan.metrics().apply("numOutputRows").value())
+    for number in range(children.size()):
+        yield from _rows_of_scans(children.apply(number))
+
+
+def test_files_that_are_clustered(middle: Path, tmp_path: Path) -> None:
+    """The size of files, what it takes to cluster them, and what a reader saves that looks for a rare topic."""
+    names = "plain", "clustered"
+
+    def exporting(name: str) -> Callable[[], None]:
+        def work() -> None:
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+            shutil.rmtree(tmp_path / f"{name}_manifest", ignore_errors=True)
+            export(tmp_path / name, middle, choice=WHOLE, clustered=name == "clustered")
+
+        return work
+
+    works = [exporting(name) for name in names]
+    plain, clustered = map(
+        min, zip(*([processor_seconds(work, rounds=1) for work in works] for _ in range(3)), strict=True)
+    )
+    log = sum(path.stat().st_size for path in (middle / "commitlog").iterdir())
+    size = sum(path.stat().st_size for path in (tmp_path / "plain").iterdir())
+    duckdb.sql("SET threads = 1")
+    looks = [
+        lambda name=name: duckdb.sql(
+            f"SELECT sum(octet_length(body)) FROM '{tmp_path / name}/*' WHERE topic = 'Orders3'"
+        ).fetchall()
+        for name in names
+    ]
+    slow, fast = map(min, zip(*([processor_seconds(look, rounds=1) for look in looks] for _ in range(9)), strict=True))
+    say(f"files have {size / log:.2f} of the log; to cluster them takes {clustered / plain:.2f} times as long,")
+    say(f"and a reader of a rare topic {fast / slow:.2f} times")
+
+
+def test_planning_ten_thousand_segments(tmp_path: Path) -> None:
+    """Of a GiB each, all but the last of them holes."""
+    count = 10_000
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    last = record(b"body", b"Topic", physical_offset=(count - 1) * GIB)
+    for number in range(count):
+        with (tmp_path / "store" / "commitlog" / f"{number * GIB:020d}").open("wb") as file:
+            file.write(last if number == count - 1 else b"")
+            file.truncate(GIB)
+    for split_size in (128 << 20, EXPORT_SPLIT_SIZE):
+        choice = replace(DEFAULT, split_size=split_size)
+        ranges = []
+        taken = processor_seconds(lambda: ranges.append(plan_sources([str(tmp_path / "store")], choice)[0].ranges))  # noqa: B023
+        each = len(pickle.dumps(ranges[0][-1]))
+        say(f"planning {count} segments: {len(ranges[0])} splits, {taken:.2f} s, {each} bytes for a split")
 
 
 def test_memory_of_an_export(middle: Path, tmp_path: Path) -> None:
