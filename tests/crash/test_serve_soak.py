@@ -222,7 +222,8 @@ def test_clients_come_and_go_for_long(tmp_path: Path) -> None:
         assert (after["socket"], after["other"]) == (before["socket"], before["other"])
         # A file may be open for the writer, for dispatch and for pulls.
         assert after["store"] <= 3 * sum(path.is_file() for path in root.rglob("*"))
-        assert abs(last - first) <= FLAT * first
+        # Less is no leak: the kernel takes back pages of files that nobody has touched for a while.
+        assert max(memory) <= (1 + FLAT) * first
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
     finally:
