@@ -108,23 +108,64 @@ def test_repaired_queues_are_served_whole(
         conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         assert main(["repair", str(root), "--apply", "--quiet", *conf]) == 0, damage
         roots.append(root)
+    wanted = ends(told)
+    for damage, found in zip(DAMAGES, served(version, roots, settings), strict=True):
+        assert found == wanted, damage
+
+
+def served(version: str, roots: list[Path], settings: dict[str, str]) -> list[dict[tuple[str, str], int]]:
+    """Start the real store on each store, in place; return how many messages of each queue it serves, from 0 on."""
     starter = Starter(version)
     try:
         answers = starter.start(roots, [settings] * len(roots))
     finally:
         starter.close()
-    wanted = {
-        (topic, queue_id): queue["maxOffset"]
-        for topic, queues in told["queues"].items()
-        for queue_id, queue in queues.items()
-        if queue["maxOffset"]
-    }
-    for damage, answer in zip(DAMAGES, answers, strict=True):
-        assert answer["load"]["result"] is True, (damage, answer["log"])
-        served = {
+    assert [answer["load"]["result"] for answer in answers] == [True] * len(roots), [one["log"] for one in answers]
+    return [
+        {
             (topic, queue_id): len(queue["messages"])
             for topic, queues in answer["running"]["queues"].items()
             for queue_id, queue in queues.items()
-            if (queue["minOffset"], queue["maxOffset"]) == (0, wanted.get((topic, queue_id)))
+            if queue["maxOffset"] and (queue["minOffset"], len(queue["messages"])) == (0, queue["maxOffset"])
         }
-        assert served == wanted, damage
+        for answer in answers
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("53-rocksdb", "5.3.3"), ("54-rocksone", "5.4.0"), ("54-combine", "5.4.0")]
+)
+def test_the_engine_and_the_real_store_go_on_in_turns(
+    name: str, version: str, real_classes: Callable[[str], None], tmp_path: Path, capsysbinary: Any
+) -> None:
+    """Messages of `produce` are served by the real store, and `produce` goes on after it."""
+    real_classes(version)
+    told, root = truth(name), unpack(name, tmp_path)
+    settings = {key: str(told["config"][key]) for key in SIZES if key in told["config"]}
+    settings |= IN_BOTH if name == "54-combine" else {"storeType": "defaultRocksDB"}
+    conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    wanted = ends(told)
+    for turn in range(3):
+        bodies = [f"{turn}-{number}" for number in range(5)]
+        assert main(["produce", str(root), *bodies, "-t", "RocksA", "-q", "0", *conf, "--quiet"]) == 0
+        wanted["RocksA", "0"] += 5
+        assert served(version, [root], settings) == [wanted]
+        assert main(["check", str(root), *conf, "--quiet"]) == 0
+    capsysbinary.readouterr()
+    assert main(["consume", str(root), "-g", "G_new", "-t", "RocksA", "--from", "first", "--jsonl", *conf]) == 0
+    taken = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert len([one for one in taken if one.get("topic") == "RocksA"]) == sum(
+        end for (topic, _), end in wanted.items() if topic == "RocksA"
+    )
+
+
+def test_a_copy_to_queues_in_files(
+    real_classes: Callable[[str], None], store: Callable[[str], Path], tmp_path: Path
+) -> None:
+    real_classes("5.3.3")
+    target, told = tmp_path / "copy", truth("53-rocksdb")
+    settings = {key: str(told["config"][key]) for key in SIZES if key in told["config"]} | {"storeType": "default"}
+    conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    assert main(["copy", str(store("53-rocksdb")), str(target), *conf, "--quiet"]) == 0
+    assert not (target / "consumequeue/CURRENT").exists()
+    assert served("5.3.3", [target], settings) == [ends(told)]

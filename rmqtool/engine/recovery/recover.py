@@ -322,7 +322,7 @@ class _Recovery:
         report, source = self.report, self._source(listing)
         reading = LogPass(log, self.setup.clock.now(), source, self.advance)
         has_queues = listing.queue_kinds(self.config).in_files
-        database = None if rows is None else RowQueuesCheck(rows, reading)
+        database = None if rows is None else RowQueuesCheck(rows, reading, in_files=has_queues)
         topics = source.wanted.batch_topics
         queues = QueuesCheck(listing, derived, self.config, reading, self._before_write, topics)
         index = self._index(listing, log, has_tags=source.wanted.rules.tag_entries)

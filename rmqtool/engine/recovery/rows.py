@@ -74,8 +74,10 @@ class _Queue:
 class RowQueuesCheck:
     """The queues in RocksDB of a store that is recovered."""
 
-    def __init__(self, rows: QueueRows, log: LogPass) -> None:
+    def __init__(self, rows: QueueRows, log: LogPass, *, in_files: bool) -> None:
         self._rows = rows
+        # Whether the queues are in files, too. Then a broker may have begun one in RocksDB late, at its min bound.
+        self._in_files = in_files
         self._log = log
         self._queues: dict[QueueKey, _Queue] = {}
         self._bounds = read_all_bounds(rows.copy.rows)
@@ -111,6 +113,8 @@ class RowQueuesCheck:
             first, count = min(offsets), max(offsets) - min(offsets) + 1
             rows = self._rows.read(key, first, count)
             found = {row.queue_offset: row.value for row in rows if row.queue_offset < first + count}
+        least = self._bounds.get(QueueId(*key), Bounds()).min
+        begin = least.queue_offset if least is not None and self._in_files else 0
         # Two records of one queue offset: the later row stays. upstream: it overwrites the earlier one.
         due = {offset: (ConsumeQueueUnit(*unit), times[unit[0]]) for offset, unit in zip(offsets, units, strict=True)}
         for offset, (unit, time) in due.items():
@@ -118,7 +122,7 @@ class RowQueuesCheck:
             self._end = max(self._end, unit.physical_offset + unit.size)
             row = found.get(offset)
             queue.had_rows |= row is not None
-            if row is not None and _is_right(row, unit, time, run.topic):
+            if (row is not None and _is_right(row, unit, time, run.topic)) or (row is None and offset < begin):
                 continue
             # A broker adds the rows after the last dispatched message by itself.
             queue.wrong += row is not None or unit.physical_offset <= self._dispatched
