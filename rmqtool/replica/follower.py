@@ -63,21 +63,31 @@ class Watch:
         self._is_ended = False
 
     async def run(self) -> None:
-        """Ask, until ``end`` is called."""
+        """Ask, until ``end`` is called. Tables that do not come keep nobody from asking for the bounds."""
         import asyncio
 
-        next_tables = 0.0
+        await asyncio.gather(self._follow(self._ask_bounds, _LINE), self._follow(self._ask_tables, self._every))
+
+    async def _follow(self, ask: Callable[[], Coroutine[Any, Any, None]], every: float) -> None:
+        import asyncio
+
         while not self._is_ended:
-            bounds = None
             try:
-                bounds = await self._master.bounds()
-                if self.wants_tables and time.monotonic() >= next_tables:
-                    next_tables = time.monotonic() + self._every
-                    self.tables = await self._master.tables(self._settings.version)
+                await ask()
             except RemoteError as error:
                 self.problem = error.message
-            self.bounds = bounds
-            await asyncio.sleep(min(_LINE, self._every))
+            await asyncio.sleep(every)
+
+    async def _ask_bounds(self) -> None:
+        try:
+            self.bounds = await self._master.bounds()
+        except RemoteError:
+            self.bounds = None
+            raise
+
+    async def _ask_tables(self) -> None:
+        if self.wants_tables:
+            self.tables = await self._master.tables(self._settings.version)
 
     def end(self) -> None:
         """Ask nothing more."""

@@ -682,6 +682,16 @@ def test_the_end_of_a_master_that_does_not_answer_is_unknown(master, running, mo
     wait_for(lambda: told[-1].get("masterMax", 0) is None)
 
 
+def test_the_end_of_a_master_is_known_while_its_tables_do_not_come(master, running, monkeypatch):
+    monkeypatch.setattr("rmqtool.replica.follower._LINE", 0.01)
+    master.plays[43] = lambda _: None
+    told = running()
+    wait_for(lambda: master.asked(43))
+    master.grow(20)
+    wait_for(lambda: told[-1].get("masterMax") == len(master.log))
+    assert len(master.asked(43)) == 1
+
+
 def test_lines_go_on_while_the_master_is_gone(master, running, monkeypatch):
     monkeypatch.setattr("rmqtool.replica.follower._LINE", 0.01)
     master.grow(20)
