@@ -63,7 +63,7 @@ class Watch:
         self._is_ended = False
 
     async def run(self) -> None:
-        """Ask, until ``end`` is called. Tables that do not come keep nobody from asking for the bounds."""
+        """Ask for both until ``end`` is called. Tables can take much longer than bounds."""
         import asyncio
 
         await asyncio.gather(self._follow(self._ask_bounds, _LINE), self._follow(self._ask_tables, self._every))
