@@ -41,6 +41,7 @@ from rmqtool.store.rocksdb import (
 _ENTRIES, _BOUNDS = "default", "offset"
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _VALUE = layouts.ROCKSDB_QUEUE_VALUE
+_OFFSET = layouts.LONG
 _BOUND = layouts.ROCKSDB_OFFSET_VALUE
 # The key of the row that tells how far the log is dispatched.
 _CHECKPOINT_KEY = encode_bound_key(BoundRowKey(CHECKPOINT_TOPIC, "max", 0))
@@ -73,6 +74,9 @@ class QueueRows:
             self.copy.close()
             raise
         self._last_time = 0
+        # The queue of the last entry, and its keys without their queue offsets.
+        self._prefixed: QueueKey | None = None
+        self._prefix = b""
 
     def prove(self) -> None:
         """Read all rows; raise RowsUnread if RocksDB cannot."""
@@ -117,7 +121,9 @@ class QueueRows:
 
     def put_entry(self, key: QueueKey, queue_offset: int, unit: ConsumeQueueUnit, store_time: int) -> None:
         """Set one entry with the next ``write_pending``; the bounds of its queue stay as they are."""
-        row_key = encode_queue_key(QueueRowKey(*key, queue_offset))
+        if key != self._prefixed:
+            self._prefixed, self._prefix = key, encode_queue_key(QueueRowKey(*key, 0))[: -_OFFSET.size]
+        row_key = self._prefix + _OFFSET.packer.pack(queue_offset)
         self._pending[row_key] = Row(_ENTRIES, row_key, _VALUE.packer.pack(*unit, store_time))
 
     def put_end(self, key: QueueKey, end: int, place: int) -> None:

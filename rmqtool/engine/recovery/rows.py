@@ -139,6 +139,15 @@ class RowQueuesCheck:
 
     def finish(self, report: RecoveryReport, log_end: int) -> None:
         """Remove rows that no record claims, set the ends of the queues, and report."""
+        if not self._rows.is_empty:
+            self._judge_rows(report, log_end)
+        self._set_ends(log_end)
+        self._rows.write_pending()
+        for key, queue in sorted(self._queues.items()):
+            report.findings += _findings_of(key, queue)
+
+    def _judge_rows(self, report: RecoveryReport, log_end: int) -> None:
+        """Remove the rows that no record claims, and those that no broker writes."""
         for row_key, data in self._rows.copy.rows.iter_rows("default"):
             place = rocksdb_rows.decode_queue_key(row_key)
             if isinstance(place, QueueRowKey) and len(data) == _VALUE.size:
@@ -147,10 +156,6 @@ class RowQueuesCheck:
                 self._rows.put_row(Row("default", row_key, None))
                 report.findings.append(new_finding("RX-ROW", "it is removed", Place(CONSUME_QUEUE), key=row_key.hex()))
         self._remove_odd_bounds(report)
-        self._set_ends(log_end)
-        self._rows.write_pending()
-        for key, queue in sorted(self._queues.items()):
-            report.findings += _findings_of(key, queue)
 
     def _remove_odd_bounds(self, report: RecoveryReport) -> None:
         """Remove the bounds whose key or size no broker writes."""
