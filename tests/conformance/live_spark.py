@@ -385,7 +385,7 @@ def lose(store: Path, lake: Lake) -> dict[str, Any]:
     before = lake.rows().num_rows
     asyncio.run(_fill(20_000))
     with rmqtool.connect(ADDRESS) as client:
-        end = make_old(store, 1 << 60)
+        end = make_old(store, rmqtool.info(store)["commitLog"]["maxOffset"])
         lake.process = None
         lake.wait_for("retention at the end", lambda: least_offset(store) >= end)
         # Queues begin after what was deleted when the broker has looked at them too.
