@@ -54,7 +54,7 @@ def serve_on_a_broken_disk(root: Path, break_log: Callable[[], None]) -> None:
             assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert refused.remark is not None
             assert "Input/output error" in refused.remark
-        assert b"before" in client.ask(11, pull_fields("Faults", wait=60_000)).body
+        assert b"before" in client.ask(11, pull_fields("Faults", wait=5000)).body
         assert client.ask(15, {"consumerGroup": "G", "topic": "Faults", "queueId": 0, "commitOffset": 1}).code == 0
         assert client.ask(34, {}, heartbeat("c", "G", {"Faults": "*"})).code == 0
         route = json.loads(names.ask(105, {"topic": "Faults"}).body)
