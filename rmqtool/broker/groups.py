@@ -127,6 +127,11 @@ class SubscriptionGroups:
         """Which state of the table this is."""
         return dict(self._value["dataVersion"])
 
+    @property
+    def forbidden(self) -> dict[str, dict[str, int]]:
+        """The topics that groups may not read, as the file has them."""
+        return dict(self._value.get("forbiddenTable") or {})
+
     def add_own(self) -> None:
         """Begin a table that was never written with the groups that each broker of this version has."""
         if self._is_new:

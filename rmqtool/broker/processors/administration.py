@@ -159,7 +159,11 @@ def all_topics(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read the settings of all topics."""
     table = {topic: TopicConfig.read(config) for topic, config in broker.topics.table.items()}
     version = DataVersion.read(broker.topics.data_version)
-    return answer(asked.command, body=TopicConfigSerializeWrapper(data_version=version, topic_config_table=table))
+    body = TopicConfigSerializeWrapper(data_version=version, topic_config_table=table)
+    if is_since(broker.version, "5.0.0"):
+        # There are no logical topics: their table never changes.
+        body = body.replace(mapping_data_version=DataVersion(counter=0, state_version=0, timestamp=broker.started))
+    return answer(asked.command, body=body)
 
 
 def own_topics(broker: Broker, asked: Asked) -> RemotingCommand:
@@ -228,7 +232,10 @@ def all_groups(broker: Broker, asked: Asked) -> RemotingCommand:
     """Read the settings of all groups."""
     table = {group: SubscriptionGroupConfig.read(config) for group, config in broker.groups.table.items()}
     version = DataVersion.read(broker.groups.data_version)
-    return answer(asked.command, body=SubscriptionGroupWrapper(data_version=version, subscription_group_table=table))
+    body = SubscriptionGroupWrapper(data_version=version, subscription_group_table=table)
+    if is_since(broker.version, "5.0.0"):
+        body = body.replace(forbidden_table=broker.groups.forbidden)
+    return answer(asked.command, body=body)
 
 
 def delete_group(broker: Broker, asked: Asked) -> RemotingCommand:
