@@ -103,12 +103,12 @@ def decode_frame(data: bytes) -> RemotingCommand:
     return _decode(data, 0, size)
 
 
-def frame_size(data: bytes, at: int) -> int:
+def frame_size(data: bytes, at: int, most: int = limits.FRAME_BYTES) -> int:
     """Return the size of the frame whose first eight bytes are at ``at``, if it may be one."""
     length, marked = HEAD.unpack_from(data, at)
     if length >> _TYPE_SHIFT == TLS_HANDSHAKE:
         raise FrameError("a TLS handshake where a frame is due")
-    if not _LENGTH_BYTES <= length <= limits.FRAME_BYTES - _LENGTH_BYTES:
+    if not _LENGTH_BYTES <= length <= most - _LENGTH_BYTES:
         raise FrameError(f"a frame that claims {length} bytes")
     if marked >> _TYPE_SHIFT > SerializeType.ROCKETMQ:
         raise FrameError(f"a header of the unknown type {marked >> _TYPE_SHIFT}")
@@ -133,7 +133,8 @@ class FrameDecoder:
     bytes that have not come. After a FrameError the connection is of no use: where the next frame begins is unknown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = limits.FRAME_BYTES) -> None:
+        self._most = min(most, limits.FRAME_BYTES)
         self._part = BytesIO()
         self._have = 0
         self._size = 0
@@ -156,11 +157,11 @@ class FrameDecoder:
             yield self._take()
         while end - at >= HEAD.size:
             if native is not None:
-                rows, at = native.plain_requests(data, at, limits.FRAME_BYTES, limits.PLAIN_HEADER_BYTES)
+                rows, at = native.plain_requests(data, at, self._most, limits.PLAIN_HEADER_BYTES)
                 yield from rows
                 if end - at < HEAD.size:
                     break
-            size = frame_size(data, at)
+            size = frame_size(data, at, self._most)
             if end - at < size:
                 self._size = size
                 break
@@ -183,7 +184,7 @@ class FrameDecoder:
             self._add(data[:at])
             if self._have < HEAD.size:
                 return at
-            self._size = frame_size(self._part.getvalue(), 0)
+            self._size = frame_size(self._part.getvalue(), 0, self._most)
         more = min(self._size - self._have, len(data) - at)
         self._add(data[at : at + more] if at or more < len(data) else data)
         return at + more

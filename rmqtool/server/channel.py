@@ -42,9 +42,16 @@ class Connection(StreamProtocol):
         self.processors = processors
         self.host = _NOWHERE
         self._server = server
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(server.limits.frame)
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
+        # Bytes that are sent at the end of this turn.
+        self._waiting = 0
+        # The bytes of a request that is not complete.
+        self.unfinished = 0
+        # Whether anything came or went since the last look, and when that was.
+        self.is_active = True
+        self.idle_since = 0.0
         self._peer = Peer(self, "", "", 0)
         # Whether plain sends and pulls are served as rows: from the second read on, at the broker's ports.
         self._takes_rows = False
@@ -66,6 +73,7 @@ class Connection(StreamProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Serve the requests that are complete now."""
+        self.is_active = True
         serve, serve_row, serve_pull = self._serve, self._server.serve_row, self._server.serve_pull
         try:
             if not self._takes_rows:
@@ -80,6 +88,8 @@ class Connection(StreamProtocol):
         except FrameError as error:
             # Where the next frame begins is not known any more. upstream closes the connection and answers nothing.
             self.refuse(str(error))
+        if self._decoder.pending != self.unfinished:
+            self._server.holds(self, self._decoder.pending)
         self._server.end_turn()
 
     def _serve_first(self, connection: Connection, command: RemotingCommand) -> None:
@@ -140,25 +150,14 @@ class Connection(StreamProtocol):
 
     def send(self, frame: RemotingCommand | bytes) -> None:
         """Send a frame at the end of this turn."""
-        data = frame if isinstance(frame, bytes) else encode_frame(frame)
-        if not self._out:
-            self._server.will_write(self)
-        self._out.append(data)
-
-    def send_frame(self, frame: bytes) -> None:
-        """Send a frame that is encoded at the end of this turn."""
-        if not self._out:
-            self._server.will_write(self)
-        self._out.append(frame)
+        self.send_frame(frame if isinstance(frame, bytes) else encode_frame(frame))
 
     def answer(self, command: RemotingCommand, frame: RemotingCommand | bytes) -> None:
         """Answer a request, unless its sender waits for no answer."""
         if command.flag & (ANSWER | ONEWAY) == ONEWAY:
             return
         if type(frame) is bytes:
-            if not self._out:
-                self._server.will_write(self)
-            self._out.append(frame)
+            self.send_frame(frame)
             return
         try:
             self.send(frame)
@@ -166,11 +165,24 @@ class Connection(StreamProtocol):
             # The answer does not fit into a frame.
             self.send(answer(command, ResponseCode.SYSTEM_ERROR, str(error)))
 
+    def send_frame(self, data: bytes) -> None:
+        """Send a frame that is encoded at the end of this turn; or now, if much waits already."""
+        if not self._out:
+            self._server.will_write(self)
+        self._out.append(data)
+        self._waiting += len(data)
+        if self._waiting > _MOST_UNSENT:
+            self._server.save_tables()
+            self.write()
+
     def write(self) -> None:
         """Write what there is to send."""
-        out, self._out = self._out, []
+        out, self._out, self._waiting = self._out, [], 0
         if self._transport is not None and not self._transport.is_closing():
+            self.is_active = True
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if self.paused_since:
+                self._server.limit_unread(self)
 
     @property
     def unsent(self) -> int:

@@ -76,6 +76,12 @@ class Limits(NamedTuple):
     # Bytes and seconds that a client may leave its answers unread.
     unread: int = 64 << 20
     patience: int = 60
+    # The same bytes of all clients, and those of requests that are not complete: who has most of them is closed.
+    unread_all: int = 1 << 30
+    unfinished_all: int = 256 << 20
+    # Bytes of a request. Seconds without a byte in either direction. upstream: serverChannelMaxIdleTimeSeconds
+    frame: int = 16 << 20
+    idle: int = 120
     # Pulls that wait, in all and on one connection.
     held: int = _MOST_HELD
     held_each: int = 4096
@@ -154,6 +160,8 @@ class Server:
         # The slaves that copy the log, if there may be any, and the messages that wait for them.
         self.slaves: Slaves | None = None
         self._unreplicated: list[_Put] = []
+        # Bytes of requests that are not complete, of all connections.
+        self._unfinished = 0
         # Whether further messages are refused, because too many wait for the disk or for slaves.
         self._is_overloaded = False
         self._is_flushing = self._is_dispatch_due = False
@@ -199,6 +207,7 @@ class Server:
     def disconnected(self, connection: Connection) -> None:
         """Forget a client that is gone: nothing of it is left."""
         self._silent.pop(connection, None)
+        self._unfinished -= connection.unfinished
         if connection not in self.connections:
             return
         self.connections.discard(connection)
@@ -230,6 +239,28 @@ class Server:
         self.connections.add(connection)
         return True
 
+    def holds(self, connection: Connection, unfinished: int) -> None:
+        """Take note of how many bytes of a request have come that is not complete."""
+        self._unfinished += unfinished - connection.unfinished
+        connection.unfinished = unfinished
+        if self._unfinished > self.limits.unfinished_all:
+            most = max((connection, *self.connections, *self._silent), key=lambda one: one.unfinished)
+            self.refused(most, "there are too many bytes of requests that are not complete")
+            self._unfinished -= most.unfinished
+            most.unfinished = 0
+            most.abort()
+
+    def limit_unread(self, connection: Connection) -> None:
+        """Close a client that leaves too many bytes of answers unread; of all clients the one with the most."""
+        if connection.unsent > self.limits.unread:
+            self._close_unread(connection)
+        elif sum(one.unsent for one in self.connections) > self.limits.unread_all:
+            self._close_unread(max(self.connections, key=lambda one: one.unsent))
+
+    def _close_unread(self, connection: Connection) -> None:
+        self.refused(connection, "it does not read its answers")
+        connection.abort()
+
     def close_idle(self) -> None:
         """Close connections without a request for too long, and those of clients that do not read their answers."""
         now = self.loop.time()
@@ -239,9 +270,13 @@ class Server:
             connection.abort()
         for connection in list(self.connections):
             since = connection.paused_since
-            if connection.unsent > self.limits.unread or (since and now - since >= self.limits.patience):
-                self.refused(connection, "it does not read its answers")
-                connection.abort()
+            if connection.is_active or connection.unsent:
+                connection.is_active, connection.idle_since = False, now
+            if since and now - since >= self.limits.patience:
+                self._close_unread(connection)
+            elif now - connection.idle_since >= self.limits.idle:
+                self.refused(connection, "it is idle")
+                connection.close()
 
     def stop_reading(self) -> None:
         """Take no further request, so that clients that go on sending do not keep a server that ends."""
@@ -441,7 +476,7 @@ class Server:
             self.held_pops.answer_grown()
         if self._puts or self._rows:
             self._finish_puts()
-        self._save_tables()
+        self.save_tables()
         if self.slaves is not None:
             self.slaves.send()
         self._is_overloaded = len(self._unflushed) + len(self._unreplicated) >= self.limits.in_flight
@@ -450,7 +485,7 @@ class Server:
             for connection in writing:
                 connection.write()
 
-    def _save_tables(self) -> None:
+    def save_tables(self) -> None:
         """Write topics and groups that are new or changed before anybody is answered.
 
         A broker that is killed afterwards must know the topics of the messages that it acknowledged.

@@ -321,11 +321,14 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "they need --allow admin or --memory.",
             "--limit sets a limit. connections (1024) and per_address (64, not for this machine): the clients; one too "
             "many loses its connection. silent (512) and silence (10 seconds): connections that have sent no request; "
-            "the oldest is closed first. unread (64 MiB) and patience (60 seconds): answers that a client does not "
-            "read; then it loses its connection. held (65536) and held_each (4096): pulls that wait, in all and of one "
-            "client; one more is answered at once, as after its timeout. cold (65536) and cold_each (4096): requests "
-            "that wait for bytes from the disk; in_flight (10000): messages that wait for the disk or for slaves; one "
-            "more is refused with SYSTEM_BUSY (2).",
+            "the oldest is closed first. idle (120 seconds): no byte in either direction; the connection is closed. "
+            "frame (16 MiB): the bytes of a request; a larger one closes the connection. unread (64 MiB) and patience "
+            "(60 seconds): answers that a client does not read; then it loses its connection. unread_all (1 GiB) and "
+            "unfinished_all (256 MiB): unread answers, and requests that have come in part, of all clients; the client "
+            "with most of them loses its connection. held (65536) and held_each (4096): pulls that wait, in all and "
+            "of one client; one more is answered at once, as after its timeout. cold (65536) and cold_each (4096): "
+            "requests that wait for bytes from the disk; in_flight (10000): messages that wait for the disk or for "
+            "slaves; one more is refused with SYSTEM_BUSY (2).",
             "With --read-only nothing reaches the disk of the store. Damage of the log, missing queues, and queues in "
             "RocksDB are repaired in memory first, which reads the whole log. serve names each damaged span once, and "
             "consumers get what follows it. Every queue may be read, also that of a topic that is not in topics.json. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import pytest
 
@@ -84,9 +85,72 @@ def test_a_client_that_does_not_read_its_answers_loses_its_connection() -> None:
         assert client.ask(310, send_fields("T"), body).code == 0
         client.ask(30, {"topic": "T", "queueId": 0})
         with WireClient(broker.broker) as slow:
-            for _ in range(64):
-                slow.send(11, pull_fields("T"))
+            with suppress(ConnectionError):
+                for _ in range(64):
+                    slow.send(11, pull_fields("T"))
             # Others are served meanwhile.
             assert client.ask(11, pull_fields("T")).code == 0
             wait_for(lambda: is_reset(slow) or client.ask(30, {"topic": "T", "queueId": 0}).code != 0)
             assert is_reset(slow)
+
+
+def test_a_client_that_takes_too_much_at_once_loses_its_connection() -> None:
+    limits = {"unread": 8 << 20, "unread_all": 12 << 20}
+    with served(limits=limits) as broker, WireClient(broker.broker) as client:
+        assert client.ask(310, send_fields("T"), bytes(1 << 20)).code == 0
+        client.ask(30, {"topic": "T", "queueId": 0})
+        # One alone has too much; two together have. The first of two has more.
+        for pulls in ([200], [7, 6]):
+            slow = [WireClient(broker.broker) for _ in pulls]
+            for one, count in zip(slow, pulls, strict=True):
+                one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                with suppress(ConnectionError):
+                    for _ in range(count + 4):
+                        one.send(11, pull_fields("T"))
+                assert client.ask(11, pull_fields("T")).code == 0
+            wait_for(lambda slow=slow: is_reset(slow[0]))
+            for one in slow:
+                one.socket.close()
+
+
+def test_a_frame_beyond_the_limit_closes_the_connection() -> None:
+    with served(limits={"frame": 4096}) as broker, WireClient(broker.broker) as client:
+        assert client.ask(310, send_fields("T"), bytes(1000)).code == 0
+        assert client.ask(310, send_fields("T"), bytes(3000)).code == 0
+        with WireClient(broker.broker) as large, pytest.raises(ConnectionError):
+            large.ask(310, send_fields("T"), bytes(4096))
+        with pytest.raises(ConnectionError):
+            client.ask(310, send_fields("T"), bytes(4096))
+
+
+def test_who_has_most_of_an_unfinished_request_loses_its_connection() -> None:
+    with served(limits={"unfinished_all": 1 << 20}) as broker, WireClient(broker.broker) as client:
+        assert client.ask(310, send_fields("T"), b"x").code == 0
+        head = (8 << 20).to_bytes(4, "big") + (8 << 10).to_bytes(4, "big")
+        most, less = silent(broker.broker), silent(broker.broker)
+        most.sendall(head + bytes(800_000))
+        less.sendall(head + bytes(400_000))
+        assert is_closed(most)
+        # Its bytes do not count any more: a large message has room.
+        less.sendall(bytes(100_000))
+        assert client.ask(310, send_fields("T"), bytes(400_000)).code == 0
+        less.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            less.recv(1)
+        less.close()
+        most.close()
+
+
+def test_an_idle_client_loses_its_connection() -> None:
+    with served(limits={"idle": 1}) as broker, WireClient(broker.broker) as client, WireClient(broker.names) as idle:
+        assert idle.ask(106).code == 0
+        idle.socket.settimeout(0.05)
+
+        def is_gone() -> bool:
+            assert client.ask(310, send_fields("T"), b"x").code == 0
+            try:
+                return idle.socket.recv(1) == b""
+            except TimeoutError:
+                return False
+
+        wait_for(is_gone)
