@@ -262,7 +262,7 @@ class Lake:
         """Run the query up to what is there now; return its status and what it said at its end."""
         status = self._begin("now", loss).wait(_PATIENCE)
         said = (self.directory / "driver").read_text(errors="replace").rpartition("ended: ")[2]
-        return status, said[:1000]
+        return status, said[:20_000]
 
     def rows(self) -> pa.Table:
         """Return what was committed: files of tasks that were killed are not."""
@@ -373,7 +373,7 @@ def stream(version: str, directory: Path, rounds: int) -> dict[str, Any]:
         seen |= {
             "stored": writer.stored,
             "unknown": writer.unknown,
-            "refused": writer.refused,
+            "not stored": writer.refused,
             "rows": _listed(lake.rows()),
         }
         seen |= lose(store, lake)

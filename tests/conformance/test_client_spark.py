@@ -52,7 +52,7 @@ def test_a_stream_has_each_message_once(real_classes: Callable[[str], None], tmp
     assert max(keys.values()) == 1
     stored, unknown = set(seen["stored"]), set(seen["unknown"])
     assert len(stored) > 1_000
-    assert stored <= keys.keys() <= stored | unknown
+    assert stored <= keys.keys() <= stored | unknown, "none of those that were refused"
     for _, rows in groupby(sorted((queue, offset) for _, queue, offset in seen["rows"]), lambda row: row[0]):
         offsets = [offset for _, offset in rows]
         assert offsets == list(range(len(offsets))), "no message of a queue was left out"
