@@ -26,6 +26,7 @@ from rmqtool.log.end import read_record
 from rmqtool.store.listing import QueueId
 from rmqtool.store.rocksdb import (
     Database,
+    find_unread_log,
     has_database_queues,
     iter_queue_rows,
     open_database,
@@ -55,6 +56,9 @@ def check_databases(case: Case, sequences: dict[Queue, Sequence] | None) -> Iter
         try:
             with open_database(case.store, directory) as database:
                 yield from _check_database(case, directory, database, sequences)
+            unread = None if case.live else find_unread_log(case.store, directory)
+            if unread is not None:
+                yield case.unread(unread)
         except OptionalMissing as error:
             case.missing = error
         except ReadFailed as error:

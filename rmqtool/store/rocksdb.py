@@ -178,6 +178,31 @@ def open_database(store: Listed, directory: str) -> Iterator[Database]:
             opened.close()
 
 
+def find_unread_log(store: Listed, directory: str) -> RowsUnread | None:
+    """Return the error for a write-ahead log of a database that is damaged before its end, None if it is not.
+
+    RocksDB opens such a database, without the rows after the damage. A record that is torn at the end of the log is
+    usual after a crash. Queues have no such rows: brokers write them past the log.
+    """
+    files = [file for file in store.listing.of_kind(FileKind.ROCKSDB) if file.what.owner == directory and file.size]
+    logs = [file.path for file in files if (file.what.name or "").endswith(".log")]
+    if not logs or directory == paths.CONSUME_QUEUE:
+        return None
+    rocksdict = import_rocksdict(directory)
+    with room_for_copy() as copy:
+        copy_database(store, directory, copy)
+        own = rocksdict.Options(raw_mode=True)
+        own.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
+        families = {family: rocksdict.Options(raw_mode=True) for family in rocksdict.Rdict.list_cf(copy)}
+        try:
+            rocksdict.Rdict(copy, own, families, rocksdict.AccessType.read_only()).close()
+        except Exception as error:  # rocksdict raises plain Exception for every error of RocksDB
+            said = f"RocksDB does not read {logs[-1]} to its end, rows are lost: {_TEMPORARY.sub('', str(error))}"
+            where = os.path.join(store.root, logs[-1] if len(logs) == 1 else directory)
+            return RowsUnread(said, file=where, hint=_way_out(store, directory))
+    return None
+
+
 def import_rocksdict(directory: str) -> Any:
     """Return the module of the extra ``rocksdb``; raise ``OptionalMissing`` without it."""
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +202,38 @@ def test_the_way_out_of_what_cannot_be_read_is_that_of_its_cause(writable_store:
     told = {one["file"]: one["fix"] for one in found if one["code"] in ("ST-READ", "ST-FOREIGN")}
     assert told == {"config/topics.json": "move it out of the store"}
     assert last["summary"]["messages"] == 415, "the log is read although topics.json is not"
+
+
+WRITER = """
+import os, sys
+from rocksdict import Options, Rdict
+families = {name: Options(raw_mode=True) for name in Rdict.list_cf(sys.argv[1])}
+database = Rdict(sys.argv[1], Options(raw_mode=True), column_families=families)
+for number in range(200):
+    database[b"New%d" % number] = b"{}"
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("damage", "found"), [("none", 0), ("torn", 0), ("changed", 1), ("zeros", 1)])
+def test_check_names_a_write_ahead_log_that_ends_early(writable_store: Any, damage: str, found: int) -> None:
+    """A process that was killed leaves rows in the log alone. RocksDB opens a damaged one, without the rows after."""
+    root = writable_store("53-rocksdb")
+    directory = root / "config/topics"
+    subprocess.run([sys.executable, "-c", WRITER, str(directory)], check=True)
+    (directory / "rocksdict-config.json").unlink(missing_ok=True)
+    (log,) = [path for path in directory.glob("*.log") if path.stat().st_size]
+    data = log.read_bytes()
+    half = len(data) // 2
+    log.write_bytes(
+        {
+            "none": data,
+            "torn": data[:-20],
+            "changed": data[:half] + bytes([data[half] ^ 0xFF]) + data[half + 1 :],
+            "zeros": data[:half] + bytes(len(data) - half),
+        }[damage]
+    )
+    typed = type_words(["check", str(root), "--jsonl"])
+    told = [one for one in json_lines(typed) if one.get("code") == "ST-READ"]
+    assert [one["file"] for one in told] == [f"config/topics/{log.name}"] * found
+    assert typed.status == (Exit.SKIPPED if found else Exit.DONE), typed.said
