@@ -48,7 +48,7 @@ class RowRange:
 
 
 class BoundApart(NamedTuple):
-    """A bound, ``max`` or ``min``, that differs from the rows; ``found`` is None if it is missing."""
+    """A bound, ``max`` or ``min``, that differs from the rows. ``found``: the one there, or None."""
 
     bound: str
     found: RocksDBOffsetValue | None
