@@ -556,5 +556,5 @@ def _text(properties: Mapping[str, str]) -> str:
     return PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()])
 
 
-# The properties of a message that has none of its own, before its key.
+# The properties that a message always has, up to its key.
 _PLAIN: Final = _text({WAIT: "true", UNIQ_KEY: ""})
