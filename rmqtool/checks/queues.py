@@ -9,6 +9,7 @@ Queues in RocksDB are judged in ``databases``, and queues whose whole directory 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -176,6 +177,15 @@ class _Odd(NamedTuple):
     following: int
 
 
+class _Replaced(NamedTuple):
+    """Messages of a queue from before it began at 0 again: how many without an entry, the first and the last place."""
+
+    queue: Queue
+    messages: int
+    first_at: int
+    last_at: int
+
+
 class _Entries(NamedTuple):
     """The entries of a queue on disk, for ``audit.claims``."""
 
@@ -201,6 +211,7 @@ class QueueJudge:
         self.batch_apart: list[BatchApart] = []
         self._sizes = usual_size(segment for queue in case.queues.values() for segment in queue)
         self._accounted: set[QueuePlace] = set()
+        self._replaced: list[_Replaced] = []
         # The rows of fillers in RocksDB, once they were needed.
         self._fillers: set[tuple[QueueId, int]] | None = None
         self._unclaimed: dict[QueueId, Unclaimed] = {}
@@ -235,15 +246,19 @@ class QueueJudge:
     def lost(self) -> dict[QueueId, int]:
         """Return the number of lost messages of each queue: entries that point into damage or past the end of the log.
 
-        Messages that an earlier recovery cut off are not counted again. In a live store, the record of an entry ahead
-        of the log is still being written.
+        Where a queue has no such entries, the queue offsets that its records leave out around damage tell. Messages
+        that an earlier recovery cut off are not counted again. In a live store, the record of an entry ahead of the log
+        is still being written.
         """
-        lost = {}
+        lost = Counter({QueueId(*jump.queue): 0 for jump in self.jumps})
+        for jump in self.jumps:
+            left_out = jump.offset - jump.before - 1
+            if 0 < left_out <= self.case.lost_between(jump.before_at, jump.at) and not self._is_left_free(jump):
+                lost[QueueId(*jump.queue)] += left_out
         for queue, found in self._unclaimed.items():
             cut_off = 0 if self.case.live or self._is_left_over(found) else found.ahead
-            if found.explained + cut_off:
-                lost[queue] = found.explained + cut_off
-        return lost
+            lost[queue] = max(lost[queue], found.explained + cut_off)
+        return dict(+lost)
 
     def iter_findings(self) -> Iterator[Finding]:
         """Yield the findings about queues."""
@@ -258,6 +273,7 @@ class QueueJudge:
             if comparison is not None:
                 yield from self._apart(queue, segments, comparison, dispatched)
         yield from self._batches(dispatched)
+        yield from map(self._reused, self._replaced)
         yield from self._jumps()
         yield from self._before(unclaimed)
         yield from self._left_over(unclaimed)
@@ -265,7 +281,7 @@ class QueueJudge:
     def _judge_claims(self) -> list[_Odd]:
         """Judge the records whose queue offsets do not follow; return those that do not belong where they claim.
 
-        Records of a deleted queue with the same name are left out: the offsets of the new one begin at 0 again.
+        Records from before a queue began at 0 again are set aside: their offsets belong to newer messages now.
         """
         jumps: dict[Queue, list[Jump]] = {}
         for jump in sorted(self.jumps, key=lambda jump: jump.at):
@@ -290,7 +306,7 @@ class QueueJudge:
             if offset == 0 and is_alone and is_last and self.case.live and expected:
                 verdict = Verdict.BEGINS  # its entry is on its way
             if verdict is Verdict.BEGINS:
-                self._forget_deleted_topic(queue, at)
+                self._set_aside(queue, at)
             if verdict in (Verdict.CLAIMED, Verdict.BEGINS):
                 claims.place(last, last_at)
                 continue
@@ -299,11 +315,52 @@ class QueueJudge:
             if verdict is Verdict.NEXT and expected is not None:
                 claims.place(expected, at)
 
-    def _forget_deleted_topic(self, queue: Queue, at: int) -> None:
+    def _set_aside(self, queue: Queue, at: int) -> None:
+        """Take the missing entries of records before ``at``, where the queue began at 0 again, as replaced."""
         comparison = self.comparisons.get(queue)
-        if comparison is not None:
-            comparison.apart = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) >= at]
-            self.case.odd_records.add(at)
+        if comparison is None:
+            return
+        old = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) < at]
+        comparison.apart = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) >= at]
+        self.case.odd_records.add(at)
+        if old:
+            places = [int(place) for apart in old for place in (apart.physical_offsets[0], apart.physical_offsets[-1])]
+            self._replaced.append(_Replaced(queue, sum(one.units for one in old), min(places), max(places)))
+
+    def _reused(self, old: _Replaced) -> Finding:
+        """Return the finding about messages whose queue offsets newer messages have.
+
+        A broker deletes a topic with all its queues. So if another queue of the topic still has older messages, the
+        topic was not deleted: this queue was lost. Otherwise both are possible.
+        """
+        topic, queue_id = old.queue
+        first = self.case.place(old.first_at)
+        text = (
+            f"{counted(old.messages, 'older message is', 'older messages are')} in no queue, because the queue began "
+            f"at 0 again after them; the first is {first.file}@{first.offset}"
+        )
+        directory = paths.segment_directory(FileKind.CONSUME_QUEUE, topic, queue_id)
+        was_lost = any(
+            self._leads_to_older(queue, old.last_at) for queue in self.comparisons if queue[0] == topic and queue != old.queue
+        )
+        return new_finding(
+            "CQ-REUSED",
+            text,
+            Place(directory, None, None, topic, queue_id),
+            severity=None if was_lost else Severity.NOTICE,
+            consequence=None if was_lost else "normal if the topic was deleted and created again; else they are lost",
+            messages=old.messages,
+            physicalOffset=old.first_at,
+        )
+
+    def _leads_to_older(self, queue: Queue, physical_offset: int) -> bool:
+        """Return whether the first right entry of a queue points to before a place."""
+        segments = self.case.queues.get(QueueId(*queue))
+        if segments is None or not self.comparisons[queue].hits:
+            return False
+        data = segments.read(min(span.start for span in self.comparisons[queue].hits) * _UNIT_SIZE, _UNIT_SIZE)
+        whole = len(data) == _UNIT_SIZE
+        return whole and layouts.CONSUME_QUEUE_UNIT.decode(data).physical_offset < physical_offset
 
     def _strays(self, odd: list[_Odd]) -> Iterator[Finding]:
         """Yield records between two neighbours of their queue that do not belong there."""

@@ -216,6 +216,16 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         ),
     ),
     CodeEntry(
+        "CQ-REUSED",
+        _ERROR,
+        "Messages of the log are in no queue, and newer messages have their queue offsets: the files of the queue were "
+        "lost, and it began at 0 again. A notice if the topic may have been deleted and created again.",
+        "consumers do not receive them; a repair cannot put them back without taking away the newer messages. Save "
+        "them from the log, and send them again",
+        _KEEP,
+        brokers=("all: gives the first message of a queue without files the queue offset 0",),
+    ),
+    CodeEntry(
         "CQ-AHEAD",
         _WARNING,
         "Queue entries point past the end of the log.",

@@ -274,9 +274,9 @@ class QueueSearch:
                 self.found = message
                 self.answered_by.append("scan")
                 if has_no_unit:
-                    self._complain(
-                        "CQ-MISSING", f"the message is at {message.physical_offset}, but no queue entry points to it"
-                    )
+                    queues = self.store.listing.queues(FileKind.CONSUME_QUEUE)
+                    files = ConsumeQueueFiles(self.queue, queues.get(self.queue, SegmentQueue(())))
+                    self._complain(*_missing(files, message, self.queue_offset))
                 return
 
     def _complain(self, code: str, text: str) -> None:
@@ -288,6 +288,18 @@ def _unit_finding(store: Store, code: str, queue: QueueId, queue_offset: int, te
     found = new_finding(code, f"{topic}/{queue_id}@{queue_offset}: {text}", severity=Severity.WARNING)
     found = replace(found, file=f"{CONSUME_QUEUE}/{topic}/{queue_id}", topic=topic, queue_id=queue_id)
     return addressed(found, store.root)
+
+
+def _missing(files: ConsumeQueueFiles, message: Message, queue_offset: int) -> tuple[str, str]:
+    """Return code and text for a message without an entry at its queue offset.
+
+    The queue began again after the message if an entry before that offset, or at it, points to a newer message.
+    """
+    at = message.physical_offset
+    first = files.read_unit(files.first_offset) if files.segments else None
+    if first is not None and files.first_offset <= queue_offset and first.size > 0 and first.physical_offset > at:
+        return "CQ-REUSED", f"the message is at {at} and in no queue: the queue began again after it"
+    return "CQ-MISSING", f"the message is at {at}, but no queue entry points to it"
 
 
 def find_damaged(store: Store, physical_offset: int) -> Message | None:
@@ -320,11 +332,16 @@ def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
                     text = f"the message is at {message.physical_offset}, but its queue is not there"
                     yield _unit_finding(store, "CQ-MISSING", queue, entry.queue_offset, text)
                 continue
-            unit = ConsumeQueueFiles(queue, queues[queue]).read_unit(entry.queue_offset)
-            if unit is None or not unit.size:
-                text = f"the message is at {message.physical_offset}, but no queue entry points to it"
-                yield _unit_finding(store, "CQ-MISSING", queue, entry.queue_offset, text)
-            elif (unit.physical_offset, unit.size) != (message.physical_offset, message.total_size):
+            files = ConsumeQueueFiles(queue, queues[queue])
+            unit = files.read_unit(entry.queue_offset)
+            code, text = _missing(files, message, entry.queue_offset)
+            has_another = unit is not None and (unit.physical_offset, unit.size) != (
+                message.physical_offset,
+                message.total_size,
+            )
+            if unit is None or not unit.size or (has_another and code == "CQ-REUSED"):
+                yield _unit_finding(store, code, queue, entry.queue_offset, text)
+            elif has_another:
                 text = (
                     f"the message is at {message.physical_offset}, but its queue entry points to {unit.physical_offset}"
                 )

@@ -73,11 +73,9 @@ def _story(output: Output, shown: Row, store: str) -> Iterator[tuple[str, str, s
     yield from _rewinds(shown["rewinds"])
     if shown["messagesUnreachable"]:
         count = text.counted(shown["messagesUnreachable"], "valid message is", "valid messages are")
-        yield (
-            "UNREACHED",
-            f"{count} in no queue and this start will not add them: consumers will not receive them",
-            "warning",
-        )
+        queues = [f"{text.count(row['messages'])} of {row['topic']}/{row['queueId']}" for row in shown["unreached"]]
+        words = f"{count} in no queue: {_listed(queues)}. This start does not add them, so consumers do not get them"
+        yield "UNREACHED", words, "warning"
     for config in shown["config"]:
         if config["loadedFrom"] == "bak" and not config["damaged"]:
             yield "CONFIG", f"{config['file']} is missing and would be loaded from its .bak", "warning"
@@ -229,6 +227,7 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> 
         severity = Severity.ERROR if _deleted_queues(shown) else Severity.WARNING
     elif unreachable:
         words = f"no message would be deleted, but {text.counted(unreachable, 'is', 'are')} in no queue"
+        then = Next.LOOK  # check says which, and what helps: a repair, or a copy
     else:
         # A start reads only a part of the log, so it says nothing about the rest.
         safe = f"a {shown['as']} broker can be started: " if _is_safe(shown) else ""
@@ -265,7 +264,7 @@ def _gone_besides(shown: Row) -> str:
     for row in shown["rewinds"]:
         rewound[row["topic"]] += row["before"] - row["after"]
         queues.setdefault(row["topic"], []).append(row["queueId"])
-    for part in shown["lost"]:
+    for part in (*shown["lost"], *shown["unreached"]):
         rewound[part["topic"]] -= part["messages"]
     gone = [(topic, count) for topic, count in sorted(rewound.items()) if count > 0]
     if not gone:

@@ -484,7 +484,10 @@ class _Planner:
             self.mended[area, path] = Step(area, Part.LOG, action, path, shown, reason, count, count, allowed=False)
 
     def _messages_of(self, spans: Sequence[Span]) -> str:
-        """Say how many messages queue entries name in spans; after the first of them where the log is cut off there."""
+        """Say how many messages queue entries name in spans; after the first of them where the log is cut off there.
+
+        Say nothing without such entries: the files of the queue may be lost as well.
+        """
         store = self.areas.store
         cut = self.request.damaged is Damaged.TRUNCATE
         try:
@@ -493,7 +496,7 @@ class _Planner:
             count = count_messages(queues, [(span.start, AFTER if cut else span.end) for span in spans])
         except ReadFailed:
             return ""
-        return "" if count is None else f"; {counted(count, 'message')} lost here (counted by queue entries)"
+        return f"; {counted(count, 'message')} lost here (counted by queue entries)" if count else ""
 
     def _learn(self, report: RecoveryReport) -> None:
         if self.request.wants(Part.QUEUES):

@@ -298,11 +298,21 @@ def _with(known: LostMessages | None, path: str, message: Message) -> LostMessag
     return LostMessages(path, message.topic, known.messages + 1, first, last)
 
 
-def count_unreachable(store: MessageStore) -> int:
-    """Return the number of whole messages that the broker serves and that have no entry in their queue."""
+class Unreached(NamedTuple):
+    """The whole messages of a queue that a broker serves and that have no entry there: how many, and the last one."""
+
+    topic: str
+    queue_id: int
+    messages: int
+    last_queue_offset: int
+    last_physical_offset: int
+
+
+def find_unreached(store: MessageStore) -> list[Unreached]:
+    """Return the queues with whole messages that the broker serves and that have no entry in their queue."""
     units = QueueUnits(store.files, store.queues.queues.values())
     mapped = store.commit_log.mapped
-    unreachable = 0
+    found: dict[tuple[str, int], Unreached] = {}
     for mapped_file in mapped.mapped:
         file = LogFile(mapped_file.path, mapped_file.start, mapped_file.size)
         end = min(file.size, mapped.max_offset - file.start)
@@ -311,5 +321,7 @@ def count_unreachable(store: MessageStore) -> int:
             for i in within.unmatched(data, _starts(data, until - at), file.start + at):
                 message = read_whole_record(store.files, file, at, data, i)
                 if message is not None and has_queue_unit(message.sys_flag) and not within.has(message):
-                    unreachable += 1
-    return unreachable
+                    queue = message.topic, message.queue_id
+                    count = found[queue].messages + 1 if queue in found else 1
+                    found[queue] = Unreached(*queue, count, message.queue_offset, message.physical_offset)
+    return sorted(found.values(), key=lambda one: (-one.messages, one.topic, one.queue_id))

@@ -19,7 +19,7 @@ from rmqtool.formats.java import LONG_MAX, parse_long
 from rmqtool.upstream.config_files import ConfigLoad, LoadedConfig
 from rmqtool.upstream.consume_queues import ConsumeQueue
 from rmqtool.upstream.files import StoreView
-from rmqtool.upstream.intact import LostMessages
+from rmqtool.upstream.intact import LostMessages, Unreached
 from rmqtool.upstream.settings import StartSettings
 from rmqtool.upstream.startup import HANGS, MessageStore, Started
 
@@ -154,20 +154,31 @@ class Rewind(NamedTuple):
     after: int
 
 
-def find_rewinds(before: StoreView, store: MessageStore, end: int | None) -> list[Rewind]:
+def find_rewinds(
+    before: StoreView, store: MessageStore, unreached: Iterable[Unreached], end: int | None
+) -> list[Rewind]:
     """Return the rewound queues, those with the largest loss first.
 
-    The files tell what a queue had before, not the broker: it sees nothing after the first invalid entry. If ``end`` is
-    given, entries that point to it or later are leftovers.
+    The files tell what a queue had before, not the broker: it sees nothing after the first invalid entry. If files are
+    lost, messages of the log after the last entry that is left tell it. If ``end`` is given, entries that point to it
+    or later are leftovers.
     """
-    found = []
+    held: dict[tuple[str, int], int] = {}
     for (topic, queue_id), queue in store.queues.queues.items():
         loaded = store.loaded_max_offsets.get((topic, queue_id))
         if loaded is not None:
             sure = loaded if end is None else queue.max_offset
-            held = max([sure, *_iter_written_behind(before, queue, sure, end)])
-            if held > queue.max_offset:
-                found.append(Rewind(topic, queue_id, held, queue.max_offset))
+            held[topic, queue_id] = max([sure, *_iter_written_behind(before, queue, sure, end)])
+    for one in unreached:
+        key = one.topic, one.queue_id
+        last = store.queues.queues.get(key)
+        if last is None or not last.max_offset or last.max_physic_offset <= one.last_physical_offset:
+            held[key] = max(held.get(key, 0), one.last_queue_offset + 1)
+    found = []
+    for key, offset in held.items():
+        after = store.queues.queues[key].max_offset if key in store.queues.queues else 0
+        if offset > after:
+            found.append(Rewind(*key, offset, after))
     return sorted(found, key=lambda one: (one.after - one.before, one.topic, one.queue_id))
 
 
@@ -252,6 +263,7 @@ class StartOutcome:
     lost_indexes: tuple[LostIndex, ...] = ()
     rewinds: tuple[Rewind, ...] = ()
     unreachable: int | None = None
+    unreached: tuple[Unreached, ...] = ()
     traps: tuple[Trap, ...] = ()
     config: tuple[LoadedConfig, ...] = ()
     log_lines: tuple[str, ...] = ()
@@ -338,6 +350,9 @@ class StartOutcome:
             "rewinds": [
                 {"topic": one.topic, "queueId": one.queue_id, "before": one.before, "after": one.after}
                 for one in self.rewinds
+            ],
+            "unreached": [
+                {"topic": one.topic, "queueId": one.queue_id, "messages": one.messages} for one in self.unreached
             ],
             "traps": [{"name": trap.name, "message": trap.message, "loses": trap.loses} for trap in self.traps],
         }

@@ -25,7 +25,7 @@ from rmqtool.upstream import index_file
 from rmqtool.upstream.commit_log import CommitLog
 from rmqtool.upstream.config_files import ConfigLoad, load_config, unread_config, wipe_consumer_offsets
 from rmqtool.upstream.files import StoreFiles, StoreView
-from rmqtool.upstream.intact import count_unreachable, find_log_files, find_lost
+from rmqtool.upstream.intact import find_log_files, find_lost, find_unreached
 from rmqtool.upstream.outcome import (
     Cut,
     LostIndex,
@@ -130,7 +130,8 @@ class Rehearsal(Closable):
         loads = constructed and store.load()
         after_load = self._changes()
         started = store.start() if loads else None
-        unreachable = count_unreachable(store) if loads else None
+        unreached = find_unreached(store) if loads else []
+        unreachable = sum(one.messages for one in unreached) if loads else None
         if constructed:
             store.shutdown(started)
         mapped = store.commit_log.mapped
@@ -152,10 +153,11 @@ class Rehearsal(Closable):
             cut=read_cut(self._base, store.commit_log),
             lost=lost,
             lost_indexes=tuple(read_lost_indexes(self._base, changes)),
-            rewinds=tuple(find_rewinds(self._base, store, mapped.max_offset if leftovers_alone else None))
+            rewinds=tuple(find_rewinds(self._base, store, unreached, mapped.max_offset if leftovers_alone else None))
             if loads
             else (),
             unreachable=unreachable,
+            unreached=tuple(unreached),
             traps=(
                 *config_traps(config, self._settings),
                 *find_traps(store, started, unreachable, abort_stays),
