@@ -177,7 +177,7 @@ def _iter_taken(store: OpenStore, by_default: dict[str, object]) -> Iterator[str
     from rmqtool.formats.paths import CONSUME_QUEUE_EXT, LOCK
 
     if store.version_reason != "as asked":
-        yield f"as a {store.version} broker ({store.version_reason}); --as asks for another"
+        yield f"version {store.version} ({store.version_reason}); --as names another"
     if not store.filesystem.is_directory(LOCK) and store.filesystem.lock_state().held:
         yield "a broker is running on this store: this rehearses a start on what is on disk now"
     if store.filesystem.is_directory(CONSUME_QUEUE_EXT):

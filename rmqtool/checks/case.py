@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.audit.damage import Stretch, find_covering, is_any_between, lost_between
 from rmqtool.errors import DatabaseUnopened, FileMissing, OptionalMissing, ReadFailed
@@ -22,6 +22,9 @@ from rmqtool.store.listing import FoundFile, QueueId
 from rmqtool.store.open import Store, relative_to, unread_finding
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import Segment, SegmentQueue
+
+if TYPE_CHECKING:
+    from rmqtool.checks.next_start import NextStart
 
 
 class Depth(IntEnum):
@@ -78,6 +81,8 @@ class Case:
     # Queues and index files that cannot be read: left out of ``store``, and not reported as missing.
     unread_queues: frozenset[QueueId] = frozenset()
     unread_indexes: frozenset[str] = frozenset()
+    # The rehearsed start, once it was needed.
+    _next_start: NextStart | None = None
 
     @classmethod
     def of(cls, store: Store, depth: Depth) -> Case:
@@ -221,6 +226,16 @@ class Case:
         case.unread_queues = frozenset(queues)
         case.unread_indexes = frozenset(file.path for file in files if file.what.kind is FileKind.INDEX)
         return case
+
+    def words_of_next_start(self, finding: Finding) -> str | None:
+        """Say what the next start of the broker does at damage in the log; None of other findings, or if not known."""
+        from rmqtool.checks.next_start import DAMAGE, NextStart
+
+        if finding.code not in DAMAGE:
+            return None
+        if self._next_start is None:
+            self._next_start = NextStart.of(self)
+        return self._next_start.words(finding, self)
 
     def explains(self, physical_offset: int) -> Stretch | None:
         """Return the damage that covers a physical offset."""

@@ -287,7 +287,7 @@ class Check:
         version, fix = self.store.version.value, finding.fix
         broker = finding.broker
         if broker is None and entry is not None:
-            broker = broker_text(entry, version, abnormal=self.case.abort)
+            broker = self.case.words_of_next_start(finding) or broker_text(entry, version, abnormal=self.case.abort)
         if fix is not None:
             if fix.startswith("rmqtool repair"):
                 self._repair_helps = True
@@ -298,7 +298,7 @@ class Check:
     def _proofs(self) -> tuple[list[str], list[str]]:
         """Return what was verified and what was not: items short enough for one screen line each."""
         read = self.options.depth is not Depth.QUICK
-        found = self.summary.errors + self.summary.warnings + self.summary.notices
+        found = self.summary.errors + self.summary.warnings
         apart = "except for the problems above: " if found else ""
         proven = [f"{apart}files, checkpoint, configuration"]
         open_ends = []

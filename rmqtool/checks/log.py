@@ -36,7 +36,7 @@ _RECORDS_PER_ODD_HOST = 200
 _PORT_SIZE = layouts.INT.size
 # The consequences of findings that need no action.
 _WHY = {
-    "CL-BRIDGE": "readers skip it; the messages that were here stay lost",
+    "CL-BRIDGE": "consumers skip it; the messages that were here stay lost",
     "BD-INFLATE": "it was sent like this; consumers fail to decode it",
 }
 

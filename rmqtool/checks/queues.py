@@ -341,7 +341,9 @@ class QueueJudge:
         )
         directory = paths.segment_directory(FileKind.CONSUME_QUEUE, topic, queue_id)
         was_lost = any(
-            self._leads_to_older(queue, old.last_at) for queue in self.comparisons if queue[0] == topic and queue != old.queue
+            self._leads_to_older(queue, old.last_at)
+            for queue in self.comparisons
+            if queue[0] == topic and queue != old.queue
         )
         return new_finding(
             "CQ-REUSED",

@@ -42,7 +42,8 @@ def recover(
 
     With --apply, rmqtool recovers the store with its own rules: it keeps every valid message, also after damage, cuts
     only a torn end, repairs queues, index and checkpoint, and writes nothing if nothing is wrong. This cannot be
-    undone: `repair` shows the same steps first, and can undo them.
+    undone. Use it in scripts, after a crash without damage. Damage in the log stays. `repair` shows each step first,
+    can undo it, and can overwrite damage.
 
     With --until, the log ends before the first message of that time. The screen counts the messages after it. --to DIR
     writes the shorter store. Records, offsets and ids stay the same. Groups begin at the end of shorter queues. Other

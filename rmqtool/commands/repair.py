@@ -68,8 +68,8 @@ def repair(
 
     Queues, index, checkpoint and the file abort are rebuilt from the log (class derived). Configuration and offsets
     (class state) and the commit log (class primary) are changed only with --allow. All old bytes are first saved to an
-    undo journal next to the store; --undo restores them. Damage in the log is covered with placeholder records, which
-    readers skip; everything after it stays.
+    undo journal next to the store; --undo restores them. Damage in the log is overwritten with empty placeholder
+    records, which consumers skip; everything after it stays.
 
     Exits 1 if the plan has steps, or if problems remain after it was applied.
     """

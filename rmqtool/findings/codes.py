@@ -26,10 +26,10 @@ _MOUNT_TIER = "mount the volume of the tier, or name it by --conf: tieredStoreFi
 _TIER_BACKUP = "restore the tier from a backup (repair does not change it), then run check again"
 
 _CUT = (
-    "the lost bytes cannot be restored; a repair makes readers skip them. A broker that reads this place at its start "
-    "also deletes all messages after it: see rmqtool recover"
+    "what was here cannot be restored; a repair overwrites it with an empty placeholder, which consumers skip, and "
+    "keeps the old bytes in its undo journal"
 )
-_FROM_THERE = "deletes everything from their first bad record on"
+_FROM_THERE = "deletes everything from the first bad record in those files on"
 _CUTS = (
     f"4.9, 5.3, after a crash: reads only the log files since the checkpoint, and {_FROM_THERE}",
     f"5.4, after a crash: reads at most the last 10 log files, and {_FROM_THERE}",
@@ -150,8 +150,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
         "CL-BRIDGE",
         _NOTICE,
-        "A repair has covered damage with a placeholder record, which readers skip. Its messages are lost; the undo "
-        "journal of the repair has the bytes.",
+        "A repair has overwritten damage with an empty placeholder, which consumers skip. Its messages are lost; the "
+        "undo journal of the repair has the old bytes.",
         None,
         None,
         brokers=("all: reads it as a rolled back transaction, which is in no queue",),
@@ -220,8 +220,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "Messages of the log are in no queue, and newer messages have their queue offsets: the files of the queue were "
         "lost, and it began at 0 again. A notice if the topic may have been deleted and created again.",
-        "consumers do not receive them; a repair cannot put them back without taking away the newer messages. Save "
-        "them from the log, and send them again",
+        "consumers do not receive them; a repair cannot restore them without removing the newer messages. Save them "
+        "from the log, and send them again",
         _KEEP,
         brokers=("all: gives the first message of a queue without files the queue offset 0",),
     ),

@@ -59,7 +59,7 @@ def _found(output: Output, counts: FindingCounts) -> Iterator[str]:
 def lost_words(queues: Iterable[Mapping[str, Any]]) -> str:
     """Name the queues whose messages are no longer in the log, those that lost most first.
 
-    More may be lost: a message without a queue entry is not counted.
+    More may be lost: a message that no queue tells of is not counted.
     """
     queues = list(queues)
     most = sorted(queues, key=lambda queue: -int(queue["messages"]))
@@ -70,7 +70,9 @@ def lost_words(queues: Iterable[Mapping[str, Any]]) -> str:
     unnamed = len(most) - _LOST_NAMED
     rest = [f"the rest in {counted(unnamed, 'other queue')}"] if unnamed > 0 else []
     total = counted(sum(int(queue["messages"]) for queue in queues), "message", "messages")
-    return f"at least {total}: {', '.join(named + rest)} (counted by queue entries whose record is damaged or gone)"
+    return (
+        f"at least {total}: {', '.join(named + rest)} (counted by the queues: offsets whose record is damaged or gone)"
+    )
 
 
 def _labelled(output: Output, label: str, words: str) -> Iterator[str]:

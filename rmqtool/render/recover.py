@@ -49,12 +49,11 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
         first, *rest = text.hanging(head + words, output.look.width, len(head))
         yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
         yield from rest
-    if not _is_safe(shown):
-        words = (
-            "This is a rehearsal: nothing was changed. recover --apply does not do this: it keeps all valid messages, "
-            "but cannot be undone."
-        )
-        yield from text.hanging(words, output.look.width, 2)
+    words = (
+        "This is a rehearsal of a broker's start: nothing was changed. rmqtool's own recovery keeps all valid "
+        "messages: recover --apply without undo, repair with undo."
+    )
+    yield from text.hanging(words, output.look.width, 2)
     yield from _verdict(output, shown, commands)
 
 
@@ -82,7 +81,7 @@ def _story(output: Output, shown: Row, store: str) -> Iterator[tuple[str, str, s
     for trap in shown["traps"]:
         yield "TRAP", f"{trap['name']}: {text.neutral(trap['message'])}", "error" if trap["loses"] else "warning"
     for action in ("create", "resize", "modify"):
-        yield from _files(action, shown["files"], deletes_keys=bool(shown["indexLost"]))
+        yield from _files(action, shown["files"], deletes_keys=any(not one["rebuilt"] for one in shown["indexLost"]))
 
 
 def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
@@ -94,16 +93,18 @@ def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
         others = scan["ofFiles"] - scan["files"]
         if others:
             yield "not read", f"{text.counted(others, 'other file')} (rmqtool check reads them, too)", "title"
+    # Where nothing is wrong, this is the end of the log; "stop" is for damage.
+    label = "end" if cut is not None and cut["code"] is None and not shown["lost"] else "stop"
     if cut is not None:
         code = "" if cut["code"] is None else f" ({cut['code']})"
-        yield "stop", f"at {_name(cut['file'])}@{cut['offset']}: {text.neutral(cut['message'])}{code}", "title"
+        yield label, f"at {_name(cut['file'])}@{cut['offset']}: {text.neutral(cut['message'])}{code}", "title"
     if not shown["loads"]:
         yield "REFUSES", f"it does not load the store: {text.neutral(shown['reason'])}", "error"
         return
     if shown["minPhyOffset"] < 0:
         yield "keep", "nothing: the log has no file", "title"
     else:
-        there = " (the place of the stop)" if _is_end(shown) else ""
+        there = f" (the place of the {label})" if _is_end(shown) else ""
         yield "keep", f"the log from {shown['minPhyOffset']} to {shown['maxPhyOffset']}{there}", "title"
     if shown["starts"] == "hangs":
         yield "HANGS", f"it never finishes its start: {text.neutral(shown['reason'])}", "error"
@@ -137,10 +138,12 @@ def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
             label, style = ("DELETE", "error") if path in lost else ("delete", "title")
             held = _messages(output, lost[path]) if path in lost else "no valid message"
             yield label, f"{_name(path)}, {text.size(size)}: {held}", style
-    if shown["indexLost"]:
-        has_keys = any(index["entries"] for index in shown["indexLost"])
-        label, style = ("DELETE", "error") if has_keys else ("delete", "title")
-        yield label, _index_files(output, shown["indexLost"]), style
+    for again in (True, False):
+        these = [index for index in shown["indexLost"] if index["rebuilt"] is again]
+        if these:
+            has_keys = any(index["entries"] for index in these) and not again
+            label, style = ("DELETE", "error") if has_keys else ("rebuild" if again else "delete", "title")
+            yield label, _index_files(output, these) + (", which are written again" if again else ""), style
     if queues:
         topics = {path.split("/")[1] for path in queues}
         count = f"{text.counted(len(queues), 'queue file')} of {text.counted(len(topics), 'topic')}"
@@ -195,9 +198,13 @@ def _files(action: str, files: Collection[Row], *, deletes_keys: bool) -> Iterat
     named = [change["path"] for change in files if change["action"] == action]
     if named:
         gone = "; other keys of the deleted files are gone" if deletes_keys else ""
-        rest = f" with the keys of the messages that this start reads and keeps{gone}"
-        is_index = action == "create" and any(name.startswith("index/") for name in named)
-        yield action, _listed(named) + (rest if is_index else ""), "title"
+        new = [name for name in named if action == "create" and name.startswith("index/")]
+        if new:
+            made = "a new index file" if len(new) == 1 else f"{text.count(len(new))} new index files"
+            yield action, f"{made} with the keys of the messages that this start reads and keeps{gone}", "title"
+        others = [name for name in named if name not in new]
+        if others:
+            yield action, _listed(others), "title"
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -229,9 +236,13 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> 
         words = f"no message would be deleted, but {text.counted(unreachable, 'is', 'are')} in no queue"
         then = Next.LOOK  # check says which, and what helps: a repair, or a copy
     else:
-        # A start reads only a part of the log, so it says nothing about the rest.
-        safe = f"a {shown['as']} broker can be started: " if _is_safe(shown) else ""
-        words, severity, then = f"{safe}no message would be deleted{_gone(shown)}", _is_missing(shown), Next.LOOK
+        words = f"no message would be deleted{_gone(shown)}"
+        if _is_safe(shown):
+            # A start reads only a part of the log, so it says nothing about the rest.
+            unread = shown["scan"] is not None and shown["scan"]["ofFiles"] > shown["scan"]["files"]
+            rest = "; damage in the files that it does not read would stay" if unread else ""
+            words = f"a {shown['as']} broker would start and delete no message{rest}"
+        severity, then = _is_missing(shown), Next.LOOK
     yield from verdict_lines(output, words, severity, commands[then])
 
 

@@ -17,16 +17,18 @@ from rmqtool.render.output import Output
 _SHOWN = 12
 _STYLES = {"derived": "title", "state": "warning", "primary": "error"}
 _MEANING = {
-    "derived": "made again from the log",
-    "state": "what brokers and groups remember",
-    "primary": "the log itself",
+    "derived": "rebuilt from the log, no message is at risk",
+    "state": "changes what brokers and groups remember; needs --allow state",
+    "primary": "writes into the commit log, the only copy of the messages; needs --allow primary",
 }
-_CLASS, _ACTION = 7, 8
+# Actions by another name than in JSON.
+_NAMES = {"bridge": "overwrite", "truncate": "cut"}
+_CLASS, _ACTION = 7, 9
 _OFFSETS = 32
 # Added to a step that changes damage in the log: the messages that it gives up.
 _MEANT = {
-    "bridge": "; a placeholder is written over it, which readers skip; what was there stays lost",
-    "truncate": "; the log is cut off here, with every message after it",
+    "bridge": "; an empty placeholder overwrites the whole record, and consumers skip it",
+    "truncate": "; the log is cut off here: EVERY message after it is deleted",
 }
 
 PAST_FIELDS = ("undo", "plan", "time", "steps", "store", "undone")
@@ -42,16 +44,16 @@ def repair_lines(
     applied = shown["applied"]
     if steps:
         yield f"{text.neutral(store)}: plan {shown['plan']}{'' if applied else ' (nothing is written yet)'}"
+        yield from _meanings(output, steps)
     # Steps that were not done come last, under "not done": named "bridge" or "delete" they look done.
     rows = list(_grouped(sorted(steps, key=lambda step: applied and not step["allowed"])))
     for row in rows[:_SHOWN]:
         yield from _step_lines(output, row, applied=applied)
     if len(rows) > _SHOWN:
         yield f"  and {text.count(len(rows) - _SHOWN)} other steps; --json shows them all"
-    classes = [name for name in _MEANING if any(step["class"] == name for step in steps)]
-    if classes != ["derived"] and classes:
-        words = ", ".join(f"{name}: {_MEANING[name]}" for name in classes)
-        yield from text.hanging(f"({words})", output.look.width, 1)
+    if steps and not applied:
+        journal = f"every old byte is saved first, in the undo journal {text.neutral(_journal(store))}/"
+        yield from _labelled(output, "undo", "title", f"{journal}; repair --undo last restores them")
     for name, value in shown.get("assumed", {}).items():
         words = (
             f"{name}={text.neutral(str(value))}: no remaining file shows it, and a broker with another value rejects "
@@ -69,6 +71,18 @@ def repair_lines(
     yield from verdict_lines(output, *_verdict(shown, commands), commands)
     if undo is not None:
         yield f"Undo: {output.paint(text.neutral(undo), 'command')}"
+
+
+def _meanings(output: Output, steps: Sequence[Row]) -> Iterator[str]:
+    """Yield what the classes of the steps mean, before the steps use the words."""
+    classes = [name for name in _MEANING if any(step["class"] == name for step in steps)]
+    for name in classes if classes != ["derived"] else ():
+        yield from text.hanging(f"({name}: {_MEANING[name]})", output.look.width, 1)
+
+
+def _journal(store: str) -> str:
+    """Return the default directory of undo journals, as ``repair --help`` names it."""
+    return f"{store.rstrip('/') or store}-rmqtool-undo"
 
 
 def _labelled(output: Output, label: str, style: str, words: str) -> Iterator[str]:
@@ -103,8 +117,10 @@ def _step_lines(output: Output, row: tuple[Row, int, int], *, applied: bool = Tr
     # A derived step needs no permission. If it is not done it waits for other steps, as its reason says.
     waits = step["class"] == "derived" and not step["allowed"]
     left_out = "keep" if waits else "not done"
-    action = left_out if applied and not step["allowed"] else step["action"]
+    action = left_out if applied and not step["allowed"] else _NAMES.get(step["action"]) or step["action"]
     leave = "" if step["allowed"] or waits else f"; needs --allow {step['class']}"
+    if waits and not applied and "--allow" not in step["reason"]:
+        leave = "; only with --allow primary"
     size_words = f", {text.size(size)}" if size else ""
     meant = _MEANT.get(step["action"], "")
     words = f"{name}{size_words}: {text.neutral(step['reason'])}{meant}{leave}"
@@ -139,7 +155,8 @@ def _verdict(shown: Row, commands: Sequence[str]) -> tuple[str, Severity | None]
         of_them = "" if len(missing) == len(steps) else f"{text.count(len(missing))} of them "
         some = f", {of_them}only with --allow {risks}" if risks else ""
         after = f"; then {stays} left" if left else f"; then {_sound(shown)}"
-        return f"{text.counted(len(steps), 'step')} to do{some}{after}{_for_good(shown)}", Severity.WARNING
+        each = "" if len(steps) == len(list(_grouped(steps))) else " (one for each file)"
+        return f"{text.counted(len(steps), 'step')}{each} to do{some}{after}{_for_good(shown)}", Severity.WARNING
     words = f"{text.counted(len(steps) - len(missing), 'step')} done"
     if missing:
         words += f", {text.count(len(missing))} not done{f' (needs --allow {risks})' if risks else ''}"
@@ -155,17 +172,22 @@ def _sound(shown: Row) -> str:
 def _for_good(shown: Row) -> str:
     """Say that a repair brings no message back, where one was lost: a placeholder only lets readers go on."""
     gives_up = any(step["action"] in _MEANT for step in shown["steps"])
-    return "; lost messages stay lost" if gives_up or shown["lost"] else ""
+    count = sum(int(queue["messages"]) for queue in shown["lost"])
+    if count:
+        return f"; {text.counted(count, 'message stays', 'messages stay')} lost"
+    return "; lost messages stay lost" if gives_up else ""
 
 
 def undone_lines(output: Output, restored: Sequence[str], deleted: Sequence[str]) -> Iterator[str]:
     """Yield the lines of an undo: the restored files, and the deleted ones that the repair had created."""
     for word, paths in (("restored", restored), ("deleted", deleted)):
         for path in paths[:_SHOWN]:
-            yield f"  {word.ljust(8)}  {text.neutral(path or '.')}"
+            yield f"  {word.ljust(8)}  {text.neutral(path or 'the times of the store directory')}"
         if len(paths) > _SHOWN:
             yield f"  and {text.count(len(paths) - _SHOWN)} others {word}"
-    yield from verdict_lines(output, "undone" if restored or deleted else "nothing to undo")
+    yield from verdict_lines(
+        output, "undone: the store is as it was before this repair" if restored or deleted else "nothing to undo"
+    )
 
 
 def past_lines(output: Output, row: Row) -> Iterator[str]:

@@ -218,9 +218,8 @@ _WHY = {
     Part.CHECKPOINT: "its times are set to those of the repaired log",
     Part.ABORT: "the last stop was not clean; nothing is left to recover",
 }
-_STAYS = (
-    "only after the log is repaired (needs --allow primary); kept until then: without it a broker assumes a clean stop"
-)
+_STAYS = "kept until the log is repaired (needs --allow primary): without it a broker trusts the end of the log"
+_FOLLOWS = "follows the change of the log: "
 
 
 class Damaged(StrEnum):
@@ -317,7 +316,7 @@ def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, fore
         plan.judge(planner.left(steps))
         plan.steps = [replace(step, allowed=step.risk in request.risks) for step in steps]
         if not request.takes(Part.LOG):
-            plan.steps = keep_marker(plan.steps, plan.steps)
+            plan.steps = keep_marker(list(map(planner.as_waiting, plan.steps)), plan.steps)
     return plan
 
 
@@ -360,6 +359,8 @@ class _Planner:
         self.bridged_codes: tuple[str, ...] = ("CL-",)
         # The entries past the end of the log, which are removed.
         self.ahead: Counter[QueueId] = Counter()
+        # The files that need a change also if the log is left as it is; None if it needs none.
+        self.before: set[str] | None = None
         # Steps on files of the log whose damage is bridged or cut off.
         self.mended: dict[tuple[int, str], Step] = {}
 
@@ -417,7 +418,10 @@ class _Planner:
             # The log has changed, so recovery must not trust queues and index, as after a crash.
             self._mark_unclean()
             self._learn(report)
+            self.before = set(report.changes)
             report = self._recovered()
+            self._learn(report, because=_FOLLOWS)
+            return
         self._learn(report)
 
     def _recovered(self) -> RecoveryReport:
@@ -496,14 +500,16 @@ class _Planner:
             count = count_messages(queues, [(span.start, AFTER if cut else span.end) for span in spans])
         except ReadFailed:
             return ""
-        return f"; {counted(count, 'message')} lost here (counted by queue entries)" if count else ""
+        what = "from here on would be deleted" if cut else "lost here"
+        return f"; {counted(count, 'message')} {what} (counted by queue entries)" if count else ""
 
-    def _learn(self, report: RecoveryReport) -> None:
+    def _learn(self, report: RecoveryReport, because: str = "") -> None:
         if self.request.wants(Part.QUEUES):
             self.ahead += report.cut_off()
         for finding in report.findings:
             if finding.file is not None:
-                self.reasons.by_path.setdefault(finding.file, f"{finding.code}: {finding.message}")
+                reason = f"{because}{finding.message}" if because else f"{finding.code}: {finding.message}"
+                self.reasons.by_path.setdefault(finding.file, reason)
 
     def steps(self) -> list[Step]:
         """Return the steps, also those that are not allowed."""
@@ -523,6 +529,15 @@ class _Planner:
         steps = self._with_offsets(renumber_new_indexes(in_order(named)))
         self._is_whole = len(steps) == len(found) and all(step.allowed for step in steps)
         return steps
+
+    def as_waiting(self, step: Step) -> Step:
+        """Return a step that is needed only if the log is changed, as one that waits for that."""
+        if self.before is None or step.risk is not Risk.DERIVED or step.part is Part.ABORT:
+            return step
+        # New index files are named by the time.
+        known = {Part.INDEX if path.startswith(paths.INDEX + "/") else path for path in self.before}
+        own = step.part if step.part is Part.INDEX else step.path
+        return step if own in known else replace(step, allowed=False)
 
     def _with_offsets(self, steps: list[Step]) -> list[Step]:
         """Return steps with the committed offsets that they change; of a database, the first of its files has them."""

@@ -6,7 +6,7 @@ effect of a start that a broker does not log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -236,12 +236,14 @@ class Cut(NamedTuple):
 
 
 class LostIndex(NamedTuple):
-    """A deleted index file: its number of entries, and the store times in its header."""
+    """A deleted index file: its number of entries, and the store times and physical offsets in its header."""
 
     path: str
     entries: int
     begin_timestamp: int
     end_timestamp: int
+    begin_physical_offset: int
+    end_physical_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +315,14 @@ class StartOutcome:
         }
         return found | self._story_json()
 
+    def _is_rebuilt(self, index: LostIndex) -> bool:
+        """Return whether the start indexes all messages of a deleted index file again: after a crash those it reads."""
+        if self.clean or self.scan is None or self.max_physical_offset is None or self.starts is not True:
+            return False
+        first = paths.parse_segment_name(self.scan.path.rpartition("/")[2])
+        is_read = bool(index.entries) and first is not None and first <= index.begin_physical_offset
+        return is_read and index.end_physical_offset < self.max_physical_offset
+
     def _story_json(self) -> dict[str, object]:
         """Return the fields of the JSON form that explain its numbers."""
         scan, cut = self.scan, self.cut
@@ -344,6 +354,7 @@ class StartOutcome:
                     "entries": index.entries,
                     "beginTimestamp": index.begin_timestamp,
                     "endTimestamp": index.end_timestamp,
+                    "rebuilt": self._is_rebuilt(index),
                 }
                 for index in self.lost_indexes
             ],

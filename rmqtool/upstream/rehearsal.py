@@ -73,7 +73,8 @@ def read_lost_indexes(files: StoreView, changes: Iterable[Change]) -> Iterator[L
             data = files.read(change.path, 0, _HEADER.size)
             header = _HEADER.decode(data.ljust(_HEADER.size, b"\0"))
             entries = max(header.index_count - 1, 0)
-            yield LostIndex(change.path, entries, header.begin_timestamp, header.end_timestamp)
+            times = header.begin_timestamp, header.end_timestamp
+            yield LostIndex(change.path, entries, *times, header.begin_phy_offset, header.end_phy_offset)
 
 
 class Rehearsal(Closable):
@@ -100,10 +101,14 @@ class Rehearsal(Closable):
         """Give the new index files in the overlay the names that a broker of this time and its zone gives them."""
         index_file.name_new(self.overlay, now)
 
-    def run(self) -> StartOutcome:
-        """Load the config files, then construct, load, start and stop the store; return the outcome."""
+    def run(self, *, finds_unreached: bool = True) -> StartOutcome:
+        """Load the config files, then construct, load, start and stop the store; return the outcome.
+
+        Without ``finds_unreached`` the log is read only where the broker reads it, or deletes it; which messages are in
+        no queue is then unknown.
+        """
         try:
-            return self._run()
+            return self._run(finds_unreached=finds_unreached)
         except NoSpace:
             raise
         except WriteFailed as error:
@@ -111,7 +116,7 @@ class Rehearsal(Closable):
             hint = error.hint or "move it out of the store, then run the command again"
             raise StoreError(error.message, file=error.file, hint=hint) from error
 
-    def _run(self) -> StartOutcome:
+    def _run(self, *, finds_unreached: bool) -> StartOutcome:
         if self._settings.unreadable is not None:
             # upstream: ``Properties.load`` throws, and ``BrokerStartup`` exits before it looks at the store.
             return StartOutcome(
@@ -130,8 +135,9 @@ class Rehearsal(Closable):
         loads = constructed and store.load()
         after_load = self._changes()
         started = store.start() if loads else None
-        unreached = find_unreached(store) if loads else []
-        unreachable = sum(one.messages for one in unreached) if loads else None
+        is_known = bool(loads) and finds_unreached
+        unreached = find_unreached(store) if is_known else []
+        unreachable = sum(one.messages for one in unreached) if is_known else None
         if constructed:
             store.shutdown(started)
         mapped = store.commit_log.mapped

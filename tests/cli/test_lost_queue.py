@@ -60,7 +60,9 @@ def test_messages_whose_queue_offsets_were_given_again_are_named(reused, capsys)
 
 
 def test_the_saved_messages_have_those_that_are_in_no_queue(reused, capsys):
-    lines = [json.loads(line) for line in run(capsys, "cat", reused, "-t", "T_normal", "-q", "2", "--jsonl")[1].splitlines()]
+    lines = [
+        json.loads(line) for line in run(capsys, "cat", reused, "-t", "T_normal", "-q", "2", "--jsonl")[1].splitlines()
+    ]
     old = [line["queueOffset"] for line in lines if "topic" in line]
     assert old == [*range(5), *range(6, 35), 0]
 
@@ -71,7 +73,7 @@ def test_a_search_says_it_with_the_same_code_and_fix(reused, capsys, word):
     found = answer(capsys, "query", reused, word)
     codes = {one["code"] for one in found.get("findings", ()) if one.get("topic") == "T_normal"}
     assert codes & {"CQ-MISSING", "CQ-WRONG"} == set()
-    assert "T_normal/2@10" != word or codes == {"CQ-REUSED"}
+    assert word != "T_normal/2@10" or codes == {"CQ-REUSED"}
 
 
 def test_following_the_screens_ends_at_the_command_that_saves_the_messages(reused, capsys):
@@ -106,3 +108,53 @@ def test_the_damaged_message_is_counted_without_its_queue_entry(lost, capsys):
     plan = answer(capsys, "repair", lost)
     assert plan["lost"] == gone
     assert not any("0 messages" in step["reason"] for step in plan["steps"])
+
+
+# --- what the next start does with damage, said by check
+
+
+def test_check_says_that_the_next_start_does_not_read_the_damaged_file(lost, capsys):
+    """It said "also deletes all messages after it", and recover that this file is not read."""
+    (lost / "abort").touch()
+    (one,) = findings(capsys, lost, "CL-CRC")
+    assert (one["file"], one["offset"]) == (LOG, DAMAGED)
+    assert one["broker"] == "the next start (as 5.3) does not read this file, so it deletes nothing here"
+    shown = answer(capsys, "recover", lost)
+    assert (shown["scan"]["file"], shown["messagesLost"]) == ("commitlog/00000000000000196608", 0)
+
+
+def test_check_says_how_many_messages_the_next_start_deletes_at_damage(writable_store, capsys):
+    root = writable_store("53-broker")
+    with (root / "commitlog" / "00000000000000196608").open("r+b") as log:
+        log.seek(12302 + 108)
+        log.write(bytes(40))
+    (one,) = findings(capsys, root, "CL-CRC")
+    assert one["offset"] == 12302
+    assert one["broker"] == (
+        "DO NOT START A BROKER: the next start (as 5.3) cuts the log here and deletes 27 valid messages"
+    )
+    assert answer(capsys, "recover", root)["messagesLost"] == 27
+
+
+def test_an_index_file_that_the_start_writes_again_is_not_called_deleted(lost, capsys):
+    """recover said that 37 keys would be gone; all of them are in the new file."""
+    (lost / "abort").touch()
+    (one,) = answer(capsys, "recover", lost)["indexLost"]
+    assert one["rebuilt"] is True
+    out = run(capsys, "recover", lost)[1]
+    assert "  rebuild    1 index file: " in out
+    assert "DELETE" not in out
+
+
+def test_all_steps_that_need_the_change_of_the_log_are_counted(writable_store, capsys):
+    """Two of three were; then --apply said that every step needs --allow."""
+    root = writable_store("53-broker")
+    with (root / LOG).open("r+b") as log:
+        log.seek(DAMAGED + BODY)
+        log.write(bytes(40))
+    plan = answer(capsys, "repair", root)
+    assert [(step["class"], step["allowed"]) for step in plan["steps"]] == [("primary", False), ("derived", False)]
+    out = " ".join(run(capsys, "repair", root)[1].split())
+    assert "2 steps to do, only with --allow primary; then no problems remain; 1 message stays lost" in out
+    assert "an empty placeholder overwrites the whole record" in out
+    assert f"in the undo journal {root}-rmqtool-undo/" in out

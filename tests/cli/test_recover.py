@@ -269,7 +269,7 @@ def test_the_broker_is_guessed_and_said_and_so_are_sizes_that_nothing_shows(tmp_
     case = find_case("5.3.3", "A/cq-all-missing/clean")
     root = case.prepare(tmp_path / "bases", tmp_path / "store")
     _, _, err = run(capsys, root)
-    assert "as a 5.3 broker (" in err
+    assert "version 5.3 (" in err
     assert "mappedFileSizeConsumeQueue: using 6000000" in err
 
 

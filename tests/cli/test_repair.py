@@ -167,9 +167,11 @@ def test_the_screen(damaged, capsys, monkeypatch):
     head, *lines = capsys.readouterr().out.splitlines()
     plan = head.split()[2]
     assert lines == [
-        "  derived  create    consumequeue/TopicA/1/00000000000000000000, 2.0 KiB: CQ-MISSING: 73 entries are missing",
-        "  derived  create    checkpoint, 4.0 KiB: its times are set to those of the repaired log",
-        "  derived  delete    abort: the last stop was not clean; nothing is left to recover",
+        "  derived  create     consumequeue/TopicA/1/00000000000000000000, 2.0 KiB: CQ-MISSING: 73 entries are missing",
+        "  derived  create     checkpoint, 4.0 KiB: its times are set to those of the repaired log",
+        "  derived  delete     abort: the last stop was not clean; nothing is left to recover",
+        "  undo     every old byte is saved first, in the undo journal store-rmqtool-undo/; "
+        "repair --undo last restores them",
         "3 steps to do; then no problems remain",
         f"Next: rmqtool repair store --apply --plan {plan}",
     ]
@@ -189,7 +191,7 @@ def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsy
     assert main(["repair", "store"]) == Exit.NO
     head, *_, verdict, following = capsys.readouterr().out.splitlines()
     plan = head.split()[2]
-    remain = "no problems remain; lost messages stay lost"
+    remain = "no problems remain; 3 messages stay lost"
     assert verdict == f"8 steps to do, 2 of them only with --allow primary; then {remain}"
     assert following == f"Next: rmqtool repair store --apply --allow primary --plan {plan}"
     assert main(["repair", "store", "--apply", "--plan", plan]) == Exit.REFUSED
@@ -199,11 +201,11 @@ def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsy
     # What was not done is at the end, and named so: 8 steps in lines of one screen all look done otherwise.
     assert [line.split()[1] for line in steps if line.startswith("  derived  modify")] == ["modify"] * 4
     assert [line.split(":")[0].strip() for line in steps if "not done" in line or "  keep" in line] == [
-        "primary  not done  commitlog/00000000000000196608, 8.0 KiB",
-        "derived  keep      abort",
+        "primary  not done   commitlog/00000000000000196608, 8.0 KiB",
+        "derived  keep       abort",
     ]
     assert (done, following) == (
-        "6 steps done, 2 not done (needs --allow primary); 2 problems left; lost messages stay lost",
+        "6 steps done, 2 not done (needs --allow primary); 2 problems left; 3 messages stay lost",
         "Next: rmqtool repair store",
     )
     assert undo.startswith("Undo: rmqtool repair store --undo ")
@@ -220,13 +222,15 @@ def test_what_a_repair_cannot_bring_back_is_named_before_and_after_it(writable_s
     log.write_bytes(data)
     lost = [{"topic": "TopicA", "queueId": 0, "messages": 1}]
     for words, verdict in (
-        ([], "3 steps to do, 1 of them only with --allow primary; then no problems remain; lost messages stay lost"),
-        (["--apply", "--allow", "primary"], "3 steps done; no problems remain; lost messages stay lost"),
+        ([], "3 steps to do, only with --allow primary; then no problems remain; 1 message stays lost"),
+        (["--apply", "--allow", "primary"], "3 steps done; no problems remain; 1 message stays lost"),
     ):
         main(["repair", str(root), *words])
         screen = capsysbinary.readouterr().out.decode()
-        assert "what was there stays lost" in " ".join(screen.split())
-        assert "\n(derived: made again from the log, primary: the log itself)\n" in screen
+        assert "an empty placeholder overwrites the whole record, and consumers skip it" in " ".join(screen.split())
+        assert (
+            "\n(derived: rebuilt from the log, no message is at risk)\n(primary: writes into the commit log" in screen
+        )
         assert "  lost     in all at least 1 message: 1 in TopicA/0" in screen
         assert verdict in screen
     main(["check", str(root), "--jsonl"])
@@ -374,7 +378,7 @@ def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(
     assert (status, [(s["class"], s["action"], s["allowed"]) for s in shown["steps"]]) == (
         Exit.NO,
         # Its units lead to the bridge then.
-        [("primary", "bridge", False), ("derived", "modify", True), ("derived", "modify", True)],
+        [("primary", "bridge", False), ("derived", "modify", False), ("derived", "modify", False)],
     )
     assert shown["steps"][0]["reason"].endswith("(at 32866); 1 message lost here (counted by queue entries)")
     _, cut = run(capsysbinary, "repair", root, "--truncate")
@@ -385,7 +389,7 @@ def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(
         if size > 0
     )
     reason = next(step["reason"] for step in cut["steps"] if step["action"] == "truncate")
-    assert reason.endswith(f"(at 32866); {after} messages lost here (counted by queue entries)")
+    assert reason.endswith(f"(at 32866); {after} messages from here on would be deleted (counted by queue entries)")
     assert run(capsysbinary, "repair", root, "--bridge", "--apply")[0] == Exit.REFUSED
     status, shown = run(capsysbinary, "repair", root, "--bridge", "--apply", "--allow", "primary")
     assert (status, shown["left"], shown["steps"][0]["bytes"]) == (Exit.DONE, [], 232)
@@ -414,7 +418,7 @@ def test_the_fix_of_an_unclean_stop_leads_on_where_the_log_is_damaged(repaired_b
     main(shlex.split(finding["fix"])[1:])
     plan = capsys.readouterr().out
     (told,) = [line for line in plan.splitlines() if " abort: " in line]
-    assert re.search(r"derived +delete +abort: only after the log is repaired \(needs --allow primary\); kept", told)
+    assert re.search(r"derived +delete +abort: kept until the log is repaired \(needs --allow primary\)", told)
     (following,) = [line.removeprefix("Next: ") for line in plan.splitlines() if line.startswith("Next: ")]
     assert main(shlex.split(following)[1:]) == Exit.DONE
     assert not (root / "abort").exists()
@@ -433,9 +437,7 @@ def test_the_marker_of_an_unclean_stop_stays_while_the_log_is_not_mended(writabl
             ("primary", "modify", "commitlog/00000000000000196608"),
             ("derived", "delete", "abort"),
         ]
-        assert shown["steps"][-1]["reason"].startswith(
-            "only after the log is repaired (needs --allow primary); kept until then"
-        )
+        assert shown["steps"][-1]["reason"].startswith("kept until the log is repaired (needs --allow primary)")
         # The first time there is more to be done than these two.
         status, shown = run(capsysbinary, "repair", root, "--apply")
         assert (root / "abort").exists()

@@ -18,10 +18,10 @@ RECIPES: tuple[Recipe, ...] = (
         (
             _COPY_FIRST,
             Example(
-                "Rehearse the start. Nothing is changed; DELETE, REWIND and REFUSES show what the broker would do. "
-                "REWIND means: the last messages of that queue are lost, new messages reuse their queue offsets, and "
-                "a group that had already read further can skip them. The exit status is 0 if the broker would start "
-                "and lose no message:",
+                "Rehearse the start. Nothing is changed; words in capitals are harm. CUT and DELETE: the broker "
+                "deletes these messages or files. REFUSES: it does not start. REWIND: new messages of that queue reuse "
+                "queue offsets, and a group that had already read further can skip them. UNREACHED: these messages are "
+                "in no queue, and stay so. The exit status is 0 if the broker would start and delete no message:",
                 "rmqtool recover store",
                 "49-killed-torn",
             ),
