@@ -150,21 +150,16 @@ def open_group_of(store: Store, asked: Asked, *, serves: bool, follows: bool) ->
 def _absent_queues(
     stored: StoredQueues, configs: Configs, consumer: GroupConsumer, asked: Asked
 ) -> tuple[QueueId, ...]:
-    """Return the group's queues that are lost, by its own topics and their offsets."""
-    from rmqtool.look.absent_queues import find_absent_queues, find_dispatched
+    """Return the group's queues that are lost. Those that cannot be read are there."""
+    from rmqtool.look.absent_queues import find_absent_queues_of
     from rmqtool.store.listing import QueueId
-    from rmqtool.store.queues import greatest_end, simple_queues
 
-    mine, queues = consumer.how.subscriptions, {QueueId(*queue) for queue in stored.queues()}
-    configs = replace(
-        configs,
-        topics={topic: config for topic, config in configs.topics.items() if topic in mine},
-        offsets={place: offsets for place, offsets in configs.offsets.items() if place[0] in mine},
-    )
-    end = greatest_end(simple_queues(stored.store.listing))
-    dispatched = find_dispatched(end, has_queues=bool(queues), is_live=True, is_closed=False)
-    missing = find_absent_queues(stored.store, configs, queues, dispatched).missing
-    return tuple(queue for queue in sorted(missing) if queue.topic in mine and asked.queue_id in (None, queue.queue_id))
+    unread = stored.unread
+    if None in unread:
+        return ()
+    queues = {QueueId(*queue) for queue in stored.queues()} | {queue for queue in unread if queue is not None}
+    lost = find_absent_queues_of(stored.store, configs, queues, consumer.how.subscriptions)
+    return tuple(queue for queue in lost if asked.queue_id in (None, queue.queue_id))
 
 
 def _register(asked: Asked, store: OpenStore, held: Closable | None, broker_side: BrokerSide | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
@@ -85,15 +86,51 @@ def find_newest_settled() -> int:
     return int(time.time() * 1000) - _NEW_STORE_MS
 
 
-def is_absent(store: Store, queue: QueueId, message: Message) -> bool:
-    """Return whether the queue of a message should be on disk and is not, by what is surely dispatched."""
-    queues = store.listing.queues(FileKind.CONSUME_QUEUE)
-    if queue in queues or queue in store.listing.queues(FileKind.BATCH_CONSUME_QUEUE) or has_database_queues(store):
-        return False
+class QueueAbsence:
+    """Tells of messages whether their queue should be on disk and is not, by what is surely dispatched.
+
+    All queues and the configuration are read once, for the first message without a queue.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @cached_property
+    def _rules(self) -> tuple[Dispatched, Configs]:
+        queues = simple_queues(self._store.listing)
+        return _surely_dispatched(self._store, has_queues=bool(queues)), read_configs(self._store, tolerant=True)
+
+    def has(self, queue: QueueId, message: Message) -> bool:
+        """Return whether the queue of a message is absent."""
+        listing = self._store.listing
+        kinds = (FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)
+        if any(queue in listing.queues(kind) for kind in kinds) or has_database_queues(self._store):
+            return False
+        dispatched, configs = self._rules
+        return dispatched.has(message) and is_known(configs, queue) and not _is_created(self._store, queue)
+
+
+def find_absent_queues_of(
+    store: Store, configs: Configs, queues: Collection[QueueId], topics: Collection[str]
+) -> list[QueueId]:
+    """Return the queues of some topics that should be on disk and are not, by what is surely dispatched."""
+    doubted = [topic for topic in _doubted_topics(configs, queues) if topic in topics]
+    if not doubted and not any(queue.topic in topics and queue not in queues for queue in _offset_queues(configs)):
+        return []
+    dispatched = _surely_dispatched(store, has_queues=bool(queues))
+    missing = find_absent_queues(store, configs, queues, dispatched).missing
+    return [queue for queue in sorted(missing) if queue.topic in topics and not _is_created(store, queue)]
+
+
+def _surely_dispatched(store: Store, *, has_queues: bool) -> Dispatched:
     end = greatest_end(simple_queues(store.listing))
-    dispatched = find_dispatched(end, has_queues=bool(queues), is_live=True, is_closed=False)
-    configs = read_configs(store, tolerant=True)
-    return dispatched.has(message) and is_known(configs, queue)
+    return find_dispatched(end, has_queues=has_queues, is_live=True, is_closed=False)
+
+
+def _is_created(store: Store, queue: QueueId) -> bool:
+    """Return whether a broker has created the files of a queue since the store was listed."""
+    directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+    return store.filesystem.exists(directory) and bool(store.filesystem.listdir(directory))
 
 
 def find_absent_queues(store: Store, configs: Configs, queues: Collection[QueueId], dispatched: Dispatched) -> Absent:

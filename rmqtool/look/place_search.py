@@ -323,12 +323,15 @@ def damaged_finding(store: Store, damaged: Message, text: str) -> Finding:
 
 def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
     """Yield findings where a queue's entry does not point to one of ``messages``."""
-    queues = store.listing.queues(FileKind.CONSUME_QUEUE)
+    # Imported when needed: it loads the configuration.
+    from rmqtool.look.absent_queues import QueueAbsence
+
+    queues, absent = store.listing.queues(FileKind.CONSUME_QUEUE), QueueAbsence(store)
     for message in messages:
         for entry in queue_entries(message, store.dispatch_rules):
             queue = QueueId(entry.topic, entry.queue_id)
             if queue not in queues:
-                if _is_absent(store, queue, message):
+                if absent.has(queue, message):
                     text = f"the message is at {message.physical_offset}, but its queue is not there"
                     yield _unit_finding(store, "CQ-MISSING", queue, entry.queue_offset, text)
                 continue
@@ -346,13 +349,6 @@ def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
                     f"the message is at {message.physical_offset}, but its queue entry points to {unit.physical_offset}"
                 )
                 yield _unit_finding(store, "CQ-WRONG", queue, entry.queue_offset, text)
-
-
-def _is_absent(store: Store, queue: QueueId, message: Message) -> bool:
-    # Imported when needed: it loads the configuration, and most messages have their queue.
-    from rmqtool.look.absent_queues import is_absent
-
-    return is_absent(store, queue, message)
 
 
 def find_in_queue(store: Store, queue: QueueId, queue_offset: int) -> ConsumeQueueUnit | None:

@@ -169,3 +169,27 @@ def test_a_queue_that_is_gone_is_named(
     )
     assert main(["consume", str(root), "-t", "T_normal", "-q", "1"]) == Exit.DONE
     assert "missing" not in capsys.readouterr().err
+
+
+def test_queues_that_cannot_be_read_are_not_called_missing(
+    writable_store: Callable[[str], Path], capsys: Capture
+) -> None:
+    pytest.importorskip("rocksdict")
+    root = writable_store("53-rocksdb")
+    (root / "consumequeue/CURRENT").write_text("garbage")
+    status = main(["consume", str(root), "-t", "RocksA", "--from", "first"])
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert (status, "RocksDB cannot open consumequeue" in first, rest) == (Exit.SKIPPED, True, ["no messages"])
+
+
+def test_a_queue_of_a_topic_that_was_deleted_is_not_called_missing(
+    writable_store: Callable[[str], Path], capsys: Capture
+) -> None:
+    """For check it is a notice: the topic is not in topics.json."""
+    root = writable_store("53-broker")
+    shutil.rmtree(root / "consumequeue" / "T_normal" / "2")
+    topics = json.loads((root / "config/topics.json").read_text())
+    del topics["topicConfigTable"]["T_normal"]
+    (root / "config/topics.json").write_text(json.dumps(topics))
+    assert main(["consume", str(root), "-t", "T_normal"]) == Exit.DONE
+    assert "missing" not in capsys.readouterr().err
