@@ -293,7 +293,7 @@ class Dispatcher:
     def dispatch(self) -> int:
         """Dispatch the visible records, one thread at a time; return how many.
 
-        It ends early if a failed write has poisoned the store. Raises WriteFailed, with the pass not counted as done.
+        It ends early if a dispatch has failed before. Raises WriteFailed, with the pass not counted as done.
         """
         count = 0
         with self._lock:

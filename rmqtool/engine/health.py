@@ -1,7 +1,9 @@
 """Whether the store takes messages, and why not.
 
 upstream: RunningFlags. Added to its bits is the first write or sync that failed. After it the bytes written earlier may
-or may not be on disk, and a second sync would not help. So the store only reads until it is opened again.
+or may not be on disk, and a second sync would not help. So the store takes no message until it is opened again. The
+messages that it has taken still get their entries, because consumers find them by these. Only after a failed dispatch
+they do not.
 """
 
 from __future__ import annotations
@@ -38,18 +40,23 @@ class Health:
         self.failure: BaseException | None = None
         # Whether another failure followed the one in ``failure``.
         self.has_more_failures = False
+        self._has_dispatch_failed = False
         # Whether puts are taken, and whether the dispatch continues. Precomputed because each message asks. A full disk
         # does not end the dispatch: it tries again.
         self.is_writeable = self.is_queue_writeable = True
         self.findings: deque[Finding] = deque(maxlen=_MOST_FINDINGS)
 
-    def poison(self, failure: BaseException) -> None:
-        """Remember the first failure; from now on nothing is written."""
+    def poison(self, failure: BaseException, *, in_dispatch: bool = False) -> None:
+        """Remember the first failure; from now on only entries of messages that are stored are written.
+
+        After a failure in the dispatch not even those: which of them reached the file is not known.
+        """
         if self.failure is None:
             self.failure = failure
-            self.is_writeable = self.is_queue_writeable = False
         elif failure is not self.failure:
             self.has_more_failures = True
+        self._has_dispatch_failed |= in_dispatch
+        self.set(RunningFlag(0))
 
     def forget_failure(self) -> None:
         """Let puts and the dispatch go on after a write that failed and was taken back; the flags stay."""
@@ -60,7 +67,7 @@ class Health:
         """Set or clear a flag. All flags but NOT_READABLE refuse puts; only NOT_WRITEABLE ends the dispatch."""
         self.flags = self.flags | flag if on else self.flags & ~flag
         self.is_writeable = self.failure is None and not self.flags & _NO_PUTS
-        self.is_queue_writeable = self.failure is None and not self.flags & RunningFlag.NOT_WRITEABLE
+        self.is_queue_writeable = not self._has_dispatch_failed and not self.flags & RunningFlag.NOT_WRITEABLE
 
     def report(self, finding: Finding) -> None:
         """Keep a finding for the store's ``Condition``; the oldest goes when there are too many."""

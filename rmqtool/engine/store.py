@@ -417,7 +417,8 @@ class MessageStore:
     def dispatch_now(self) -> int:
         """Dispatch everything that is visible; return the number of records, 0 if a write failed.
 
-        After a full disk the next call tries again; any other failed write poisons the store.
+        After a full disk the next call tries again; any other failed write poisons the store. In a store that another
+        failure has poisoned, messages that were stored before it are dispatched, so that they can be read.
         """
         engine = self._engine
         self._is_behind = False
@@ -429,7 +430,7 @@ class MessageStore:
             engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, engine.dispatcher.behind > _MOST_BEHIND)
             return 0
         except WriteFailed as error:
-            engine.health.poison(error)
+            engine.health.poison(error, in_dispatch=True)
             return 0
         if self._without_room is not None:
             self._without_room = None

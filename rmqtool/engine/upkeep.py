@@ -123,8 +123,11 @@ class Upkeep:
         """Force the queues; with ``least_pages`` 0 force all of them and the index, then advance the checkpoint.
 
         One thread at a time: what one thread is forcing looks clean to another, which must not call it durable yet.
+        Nothing is forced once a write has failed: a recovery follows.
         """
         with self._lock:
+            if self._health.failure is not None:
+                return
             dispatched = self._engine.dispatcher.dispatched
             try:
                 self._engine.dispatcher.queues.flush(least_pages)

@@ -433,6 +433,11 @@ class TestPoison:
         assert store.put(a_message(2)).status is PutStatus.UNKNOWN_ERROR
         assert store.wait(waiting) is PutStatus.UNKNOWN_ERROR
         assert store.put(a_message(3)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        # The message that was stored before can be read.
+        assert store.dispatch_now() == 1
+        found = store.reader.get("T", 0, 0, 32)
+        assert found.count == 1
+        assert (a_message().body or b"") in found.joined()
         calls = len(disk.calls)
         assert not store.flush_now()
         store.tick()
@@ -463,6 +468,7 @@ class TestPoison:
         store.dispatch_now()
         store.put(a_message(1))
         disk.fail(1)
+        assert store.dispatch_now() == 0
         assert store.dispatch_now() == 0
         assert store.put(a_message(2)).status is PutStatus.SERVICE_NOT_AVAILABLE
         with pytest.raises(WriteFailed):
