@@ -1,14 +1,14 @@
 """One connection of a client: frames in, frames out.
 
-Requests that arrive together are answered with one write. The server reads nothing more from a client that does not
-read its answers.
+Requests that arrive together are answered with one write. From a client that does not read its answers nothing more is
+read, and what was read is not served.
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import Protocol as StreamProtocol
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from rmqtool.broker.client_registry import Peer
@@ -43,6 +43,9 @@ class Connection(StreamProtocol):
         self.host = _NOWHERE
         self._server = server
         self._decoder = FrameDecoder(server.limits.frame)
+        # The bytes of the last read, and their requests that are not served yet.
+        self._data = b""
+        self._requests: Iterator[object] = iter(())
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         # Bytes that are sent at the end of this turn.
@@ -74,23 +77,29 @@ class Connection(StreamProtocol):
     def data_received(self, data: bytes) -> None:
         """Serve the requests that are complete now."""
         self.is_active = True
+        self._data = data
+        self._requests = self._decoder.feed_requests(data) if self._takes_rows else self._decoder.feed(data)
+        self._serve_received()
+        self._server.end_turn()
+
+    def _serve_received(self) -> None:
+        """Serve the requests that came; those after the first with too long an answer when that is read."""
         serve, serve_row, serve_pull = self._serve, self._server.serve_row, self._server.serve_pull
+        data = self._data
         try:
-            if not self._takes_rows:
-                for command in self._decoder.feed(data):
-                    serve(self, command)
-            else:
-                for found in self._decoder.feed_requests(data):
-                    if type(found) is not tuple:
-                        serve(self, cast("RemotingCommand", found))
-                    elif not (serve_row if len(found) == _SEND_ROW else serve_pull)(self, cast("Any", found)):
-                        serve(self, decode_frame(data[found[0] : found[1]]))
+            for found in self._requests:
+                if type(found) is not tuple:
+                    serve(self, cast("RemotingCommand", found))
+                elif not (serve_row if len(found) == _SEND_ROW else serve_pull)(self, cast("Any", found)):
+                    serve(self, decode_frame(data[found[0] : found[1]]))
+                if self.paused_since:
+                    return
         except FrameError as error:
             # Where the next frame begins is not known any more. upstream closes the connection and answers nothing.
             self.refuse(str(error))
+        self._data, self._requests = b"", iter(())
         if self._decoder.pending != self.unfinished:
             self._server.holds(self, self._decoder.pending)
-        self._server.end_turn()
 
     def _serve_first(self, connection: Connection, command: RemotingCommand) -> None:
         """Serve the first requests, if there may be one more client."""
@@ -115,10 +124,18 @@ class Connection(StreamProtocol):
         self.stop_reading()
 
     def resume_writing(self) -> None:
-        """Go on reading."""
+        """Go on with the next requests."""
         self.paused_since = 0.0
-        if self.is_open and not self._server.is_ending:
+        self._server.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Serve the rest of the requests that came, then read again."""
+        if self.paused_since or not self.is_open:
+            return
+        self._serve_received()
+        if not self.paused_since and self.is_open and not self._server.is_ending:
             cast("asyncio.Transport", self._transport).resume_reading()
+        self._server.end_turn()
 
     def stop_reading(self) -> None:
         """Read nothing more."""

@@ -250,11 +250,11 @@ class Server:
             most.unfinished = 0
             most.abort()
 
-    def limit_unread(self, connection: Connection) -> None:
-        """Close a client that leaves too many bytes of answers unread; of all clients the one with the most."""
-        if connection.unsent > self.limits.unread:
+    def limit_unread(self, connection: Connection | None = None) -> None:
+        """Close a client that leaves too many bytes of answers unread; of all clients those with the most."""
+        if connection is not None and connection.unsent > self.limits.unread:
             self._close_unread(connection)
-        elif sum(one.unsent for one in self.connections) > self.limits.unread_all:
+        while sum(one.unsent for one in self.connections) > self.limits.unread_all:
             self._close_unread(max(self.connections, key=lambda one: one.unsent))
 
     def _close_unread(self, connection: Connection) -> None:
@@ -277,6 +277,8 @@ class Server:
             elif now - connection.idle_since >= self.limits.idle:
                 self.refused(connection, "it is idle")
                 connection.close()
+        # Many clients may each leave a little unread: no write looks at those.
+        self.limit_unread()
 
     def stop_reading(self) -> None:
         """Take no further request, so that clients that go on sending do not keep a server that ends."""

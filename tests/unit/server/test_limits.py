@@ -8,8 +8,10 @@ from contextlib import suppress
 import pytest
 
 from rmqtool.errors import UsageError
+from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.frames import encode_frame
 from tests.support.waiting import PATIENCE, wait_for
-from tests.support.wire_client import WireClient, pull_fields, send_fields, served
+from tests.support.wire_client import WireClient, heartbeat, pull_fields, send_fields, served
 
 SMALL = {"connections": 5, "silent": 3, "held_each": 2}
 
@@ -97,20 +99,51 @@ def test_a_client_that_does_not_read_its_answers_loses_its_connection() -> None:
 def test_a_client_that_takes_too_much_at_once_loses_its_connection() -> None:
     limits = {"unread": 8 << 20, "unread_all": 12 << 20}
     with served(limits=limits) as broker, WireClient(broker.broker) as client:
-        assert client.ask(310, send_fields("T"), bytes(1 << 20)).code == 0
-        client.ask(30, {"topic": "T", "queueId": 0})
+        assert client.ask(310, send_fields("T"), b"x").code == 0
         # One alone has too much; two together have. The first of two has more.
-        for pulls in ([200], [7, 6]):
+        for offset, pulls in enumerate(([200], [7, 6]), 1):
             slow = [WireClient(broker.broker) for _ in pulls]
             for one, count in zip(slow, pulls, strict=True):
                 one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                with suppress(ConnectionError):
-                    for _ in range(count + 4):
-                        one.send(11, pull_fields("T"))
-                assert client.ask(11, pull_fields("T")).code == 0
+                for _ in range(count + 4):
+                    one.send(11, pull_fields("T", offset, wait=60_000))
+                assert one.ask(30, {"topic": "T", "queueId": 0}).ext["offset"] == str(offset)
+            # All these pulls wait for one message.
+            assert client.ask(310, send_fields("T"), bytes(1 << 20)).code == 0
+            assert client.ask(11, pull_fields("T", offset, wait=60_000)).code == 0
             wait_for(lambda slow=slow: is_reset(slow[0]))
             for one in slow:
                 one.socket.close()
+
+
+@pytest.mark.parametrize("kind", ["rows", "commands"])
+def test_a_client_that_asks_for_much_at_once_and_reads_it_gets_all(kind: str) -> None:
+    fields = {name: str(value) for name, value in pull_fields("T").items()}
+    if kind == "rows":
+        fields["sysFlag"] = "0"
+        del fields["subscription"]
+    frames = [encode_frame(RemotingCommand(11, fields, b"", opaque, 0)) for opaque in range(1001, 1101)]
+    with served(limits={"unread": 8 << 20}) as broker, WireClient(broker.broker) as client:
+        assert client.ask(34, {}, heartbeat("c", "G", {"T": "*"})).code == 0
+        assert client.ask(310, send_fields("T"), bytes(1 << 20)).code == 0
+        assert client.ask(11, pull_fields("T", wait=60_000)).code == 0
+        client.socket.sendall(b"".join(frames))
+        assert [client.answer_to(opaque).code for opaque in range(1001, 1101)] == [0] * 100
+        # The server reads again.
+        assert client.ask(11, pull_fields("T")).code == 0
+
+
+def test_all_clients_together_may_leave_only_so_much_unread() -> None:
+    with served(limits={"unread_all": 256 << 10}) as broker, WireClient(broker.broker) as client:
+        assert client.ask(310, send_fields("T"), bytes(1 << 20)).code == 0
+        assert client.ask(11, pull_fields("T", wait=60_000)).code == 0
+        with WireClient(broker.broker) as slow:
+            slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            # The socket takes about 3 MB. With less than 4 MB more, the server goes on reading from this client.
+            with suppress(ConnectionError):
+                for _ in range(6):
+                    slow.send(11, pull_fields("T"))
+            wait_for(lambda: is_reset(slow))
 
 
 def test_a_frame_beyond_the_limit_closes_the_connection() -> None:
