@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rmqtool.broker.consumer.progress import ReachedProgress
     from rmqtool.broker.consumer.windows import Delivered
     from rmqtool.engine.interrupts import Stop
+    from rmqtool.store.open import Store as OpenStore
 
 # The descriptor that programs write to while stdout holds rows for other programs.
 _STDERR = 2
@@ -438,9 +439,18 @@ def _lost_words(opened: Opened | Joined) -> Iterator[str]:
     for queue, offset, place in opened.consumer.lost:
         state = "damaged or gone"
         if isinstance(opened, Opened):
-            state = "gone" if opened.stored.store.commit_log.find(place) is None else "damaged"
+            state = _state_at(opened.stored.store, place)
         record = f"its record, at {place} in the log, is {state}"
         yield f"{queue.topic}/{queue.queue_id}@{offset} is left out: {record}"
+
+
+def _state_at(store: OpenStore, place: int) -> str:
+    """Return what is known of the record that a queue entry points to. Where no record is, the entry may be wrong."""
+    from rmqtool.look.place_search import find_damaged
+
+    if store.commit_log.find(place) is None:
+        return "gone"
+    return "damaged or gone" if find_damaged(store, place) is None else "damaged"
 
 
 def _counted(messages: int) -> str:

@@ -230,7 +230,8 @@ def read_stories(store: Store, messages: Iterable[Message], group: str | None = 
 
 
 def _read_story(store: Store, configs: Configs, in_order: dict[str, Any], message: Message) -> Story:
-    found = _find_records(store, message) if message.uniq_key else _Records([message])
+    # Without a unique key nothing leads from a message to the copies that a broker makes of it.
+    found = _find_records(store, message) if message.uniq_key else _Records([message], whole=False)
     records = found.records
     events = [_event_of(record, store, is_damaged=record.physical_offset in found.damaged) for record in records]
     events += _decisions(store, records)

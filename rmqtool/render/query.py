@@ -215,7 +215,8 @@ def _verdict(story: Mapping[str, Any], positions: Sequence[Mapping[str, Any]]) -
         words = f"consumed by {text.neutral(', '.join(consumed))}"
     if "complete" not in story:
         return words
-    return f"{words} when last seen; what came after is not known, because records of it may be lost or not readable"
+    why = "records of it may be lost or not readable" if story["uniqKey"] else "it has no unique key"
+    return f"{words} when last seen; what came after is not known, because {why}"
 
 
 def _position_rows(story: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -444,3 +444,10 @@ def test_a_template_that_no_message_fills_is_refused_before_anything_is_committe
     with left_alone(Path(lab)):
         assert main(["consume", lab, "-t", "T", "-g", "g", *words, "--template", template]) == Exit.USAGE
     assert capsysbinary.readouterr().out == b""
+
+
+def test_an_entry_that_points_to_no_record_does_not_call_a_record_damaged(store, capsysbinary) -> None:
+    """Its queue has entries from before a recovery that cut the log; check calls them wrong, not the log damaged."""
+    assert main(["consume", str(store("49-ghost")), "-t", "KillT", "-q", "1", "--from", "first"]) == Exit.SKIPPED
+    lines = capsysbinary.readouterr().err.decode().splitlines()
+    assert lines[0] == "KillT/1@103 is left out: its record, at 205438 in the log, is damaged or gone"

@@ -316,3 +316,15 @@ def test_a_tag_search_misses_nothing_in_an_index_that_has_no_tags(name, store, c
     assert status == Exit.DONE
     assert [message["commitLogOffset"] for message in answer["messages"]] == sorted(tagged)
     assert answer.get("findings", []) == []
+
+
+def test_a_message_without_a_unique_key_is_not_called_consumed(writable_store, capsysbinary):
+    """A group that failed on it sent a copy back, and nothing leads from the message to the copy."""
+    root = writable_store("53-killed")
+    offsets = {"offsetTable": {"TopicA@g": {"0": 1}}}
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config/consumerOffset.json").write_text(json.dumps(offsets))
+    out = " ".join(run(capsysbinary, "query", root, "@3833", "--history")[1].split())
+    assert "stored when last seen; what came after is not known, because it has no unique key" in out
+    assert "consumed" not in out
+    assert "passed" in out
