@@ -2,7 +2,7 @@
  * of hooks. What is not like that is declined, and Python reads the frame. */
 
 enum { PULL_MESSAGE = 11, LITE_PULL_MESSAGE = 361, PULL_COMMITS = 1, PULL_MAY_WAIT = 2 };
-/* From the first to the last number each is needed; the others may be left out, and only have to be as they should. */
+/* Those up to PULL_SUB_VERSION are needed. Of the others PULL_MOST_BYTES is a number, and PULL_TYPE is TAG; Python gets none. */
 enum { PULL_GROUP, PULL_TOPIC, PULL_QUEUE_ID, PULL_OFFSET, PULL_MOST, PULL_SYS_FLAG, PULL_COMMIT, PULL_SUSPEND, PULL_SUB_VERSION,
        PULL_MOST_BYTES, PULL_TYPE, PULL_BROKER, PULL_FIELDS };
 

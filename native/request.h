@@ -41,8 +41,9 @@ static int read_plain_header(Reader *r, PlainRequest *q) {
 static int take_request(const uint8_t *p, size_t left, size_t most_frame, size_t most_header, PlainRequest *q) {
     if (left < FRAME_HEAD) return 0;
     uint32_t length = be32(p), header = be32(p + 4);
+    if (length < 4 || length > left - 4) return 0; /* before the sum, which may not fit into 32 bits */
     q->size = (size_t)length + 4;
-    if (q->size > most_frame || q->size > left || length < 4) return 0;
+    if (q->size > most_frame) return 0;
     if (header > most_header || header > length - 4) return 0; /* another kind of header is in the top byte */
     Reader r = {p + FRAME_HEAD, p + FRAME_HEAD + header};
     q->body = (Text){r.end, length - 4 - header};

@@ -95,7 +95,7 @@ CANARIES = {
     "lengths in a batch": ("batch.h", " || LEAST_ITEM + body + length != item->size", ""),
     "room for places": ("batch.h", "count < most && look_at(p + at", "look_at(p + at"),
     "last separator": ("encode.h", "if (t->is_terminated || i + 1 < t->count) *to++", "*to++"),
-    "end of a frame": ("request.h", " || q->size > left || length < 4) return 0;", " || length < 4) return 0;"),
+    "end of a frame": ("request.h", "length < 4 || length > left - 4", "length < 4"),
     "quotes of an answer": ("answer.h", " + 2 * (uint64_t)a->values[i].is_quoted;", ";"),
     "header in a frame": ("request.h", " || header > length - 4) return 0;", ") return 0;"),
     "end of a text": ("texts.h", " || at > size || length > size - at) return -2;", ") return -2;"),
