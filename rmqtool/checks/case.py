@@ -140,6 +140,11 @@ class Case:
             ]
         return found
 
+    def is_deleted(self, topic: str) -> bool:
+        """Return whether a topic is not in topics.json, though others are."""
+        known = self.store.listing.find(paths.config_path(paths.TOPICS)) is not None
+        return known and bool(self.configs.topics) and topic not in self.configs.topics
+
     def learn_end(self, end: LogEnd) -> None:
         """Set the end of the log that a full reading has found."""
         self.__dict__["end"] = end

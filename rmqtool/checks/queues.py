@@ -454,7 +454,7 @@ class QueueJudge:
                 continue
             if apart.apart != "missing":
                 yield self._wrong(queue, apart)
-            elif not len(segments) and self._is_deleted(queue.topic):
+            elif not len(segments) and self.case.is_deleted(queue.topic):
                 some = counted(apart.units, "message of the log belongs", "messages of the log belong")
                 text = f"{some} to a topic that is not in topics.json"
                 why = "it was deleted, or the file is an old one; its messages expire with the log"
@@ -494,10 +494,6 @@ class QueueJudge:
         with closing(SegmentQueue(iter_segments(filesystem, directory))) as segments:
             data = segments.read(queue_offset * _UNIT_SIZE, _UNIT_SIZE)
         return len(data) == _UNIT_SIZE and layouts.CONSUME_QUEUE_UNIT.decode(data).physical_offset == physical_offset
-
-    def _is_deleted(self, topic: str) -> bool:
-        known = self.case.store.listing.find(paths.config_path(paths.TOPICS)) is not None
-        return known and bool(self.case.configs.topics) and topic not in self.case.configs.topics
 
     def _missing(self, queue: QueueId, apart: UnitsApart, in_flight: bool) -> Finding:
         first = self.case.place(int(apart.physical_offsets[0]))

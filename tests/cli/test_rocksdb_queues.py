@@ -85,6 +85,13 @@ def test_a_queue_that_a_broker_began_in_rocksdb_is_sound(writable_store: Callabl
     assert json.loads(type_words(["repair", str(root), "--json"]).out)["steps"] == []
 
 
+def test_rows_of_a_deleted_topic_are_not_missing(writable_store: Callable[[str], Path]) -> None:
+    root = writable_store("54-combine")
+    assert type_words(["topic", str(root), "delete", "RocksB", "--yes"]).status == Exit.DONE
+    found = findings(root)
+    assert [(one["code"], one["severity"], one["topic"]) for one in found] == [("CF-TOPIC", "notice", "RocksB")]
+
+
 def test_how_far_the_log_is_dispatched_may_lag(writable_store: Callable[[str], Path]) -> None:
     """A broker dispatches what follows again, and changes no row: `check` and `repair` both leave it."""
     from rmqtool.store.database_copy import Row
