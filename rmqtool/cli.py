@@ -32,8 +32,8 @@ _EXTRA = "Got unexpected extra argument(s) "
 _COMPLETION = frozenset({"--show-completion", "--install-completion"})
 _DEBUG_HELP = "Show the traceback of an unexpected error."
 _EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
-without it $RMQTOOL_STORE is used, then ~/store. The commands of Look and Judge never change the store;
-recover and repair change it only with --apply or --undo.
+without it $RMQTOOL_STORE is used, then ~/store. Look, Judge, copy and export never change STORE; recover and
+repair do only with --apply or --undo, consume only with --commit; the other commands may.
 
 Is something wrong? `rmqtool man recipes` says what to type."""
 

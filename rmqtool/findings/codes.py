@@ -26,13 +26,13 @@ _MOUNT_TIER = "mount the volume of the tier, or name it by --conf: tieredStoreFi
 _TIER_BACKUP = "restore the tier from a backup (repair does not change it), then run check again"
 
 _CUT = (
-    "what was here cannot be restored; a repair overwrites it with an empty placeholder, which consumers skip, and "
-    "keeps the old bytes in its undo journal"
+    "what was here cannot be restored from this store. A repair overwrites it with an empty placeholder, which "
+    "consumers skip. Its undo journal keeps the old bytes"
 )
 _FROM_THERE = "deletes everything from the first bad record in those files on"
 _CUTS = (
     f"4.9, 5.3, after a crash: reads only the log files since the checkpoint, and {_FROM_THERE}",
-    f"5.4, after a crash: reads at most the last 10 log files, and {_FROM_THERE}",
+    f"5.4, after a crash: reads only the log files since the checkpoint, at most the last 10, and {_FROM_THERE}",
     f"4.9, after a clean stop: reads only the last 3 log files, and {_FROM_THERE}",
     "5.3, 5.4, after a clean stop: reads only the last log file, and deletes everything from its first bad record on",
 )

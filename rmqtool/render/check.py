@@ -70,9 +70,7 @@ def lost_words(queues: Iterable[Mapping[str, Any]]) -> str:
     unnamed = len(most) - _LOST_NAMED
     rest = [f"the rest in {counted(unnamed, 'other queue')}"] if unnamed > 0 else []
     total = counted(sum(int(queue["messages"]) for queue in queues), "message", "messages")
-    return (
-        f"at least {total}: {', '.join(named + rest)} (counted by the queues: offsets whose record is damaged or gone)"
-    )
+    return f"at least {total}: {', '.join(named + rest)} (as the queues tell; more only where entries are lost, too)"
 
 
 def _labelled(output: Output, label: str, words: str) -> Iterator[str]:

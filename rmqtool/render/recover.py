@@ -50,8 +50,8 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
         yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
         yield from rest
     words = (
-        "This is a rehearsal of a broker's start: nothing was changed. rmqtool's own recovery keeps all valid "
-        "messages: recover --apply without undo, repair with undo."
+        "This is a rehearsal of a broker's start: nothing was changed. To recover without a broker, and keep "
+        "all valid messages: repair (can be undone), or recover --apply (cannot)."
     )
     yield from text.hanging(words, output.look.width, 2)
     yield from _verdict(output, shown, commands)

@@ -218,7 +218,9 @@ _WHY = {
     Part.CHECKPOINT: "its times are set to those of the repaired log",
     Part.ABORT: "the last stop was not clean; nothing is left to recover",
 }
-_STAYS = "kept until the log is repaired (needs --allow primary): without it a broker trusts the end of the log"
+_STAYS = (
+    "only after the repair of the log (needs --allow primary); while it is there, a broker recovers as after a crash"
+)
 _FOLLOWS = "follows the change of the log: "
 
 

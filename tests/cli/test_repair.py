@@ -418,7 +418,7 @@ def test_the_fix_of_an_unclean_stop_leads_on_where_the_log_is_damaged(repaired_b
     main(shlex.split(finding["fix"])[1:])
     plan = capsys.readouterr().out
     (told,) = [line for line in plan.splitlines() if " abort: " in line]
-    assert re.search(r"derived +delete +abort: kept until the log is repaired \(needs --allow primary\)", told)
+    assert re.search(r"derived +delete +abort: only after the repair of the log \(needs --allow primary\)", told)
     (following,) = [line.removeprefix("Next: ") for line in plan.splitlines() if line.startswith("Next: ")]
     assert main(shlex.split(following)[1:]) == Exit.DONE
     assert not (root / "abort").exists()
@@ -437,7 +437,7 @@ def test_the_marker_of_an_unclean_stop_stays_while_the_log_is_not_mended(writabl
             ("primary", "modify", "commitlog/00000000000000196608"),
             ("derived", "delete", "abort"),
         ]
-        assert shown["steps"][-1]["reason"].startswith("kept until the log is repaired (needs --allow primary)")
+        assert shown["steps"][-1]["reason"].startswith("only after the repair of the log (needs --allow primary)")
         # The first time there is more to be done than these two.
         status, shown = run(capsysbinary, "repair", root, "--apply")
         assert (root / "abort").exists()

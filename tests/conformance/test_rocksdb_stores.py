@@ -121,6 +121,8 @@ def served(version: str, roots: list[Path], settings: dict[str, str]) -> list[di
     finally:
         starter.close()
     assert [answer["load"]["result"] for answer in answers] == [True] * len(roots), [one["log"] for one in answers]
+    stopped = [(root.parent.name, one["log"]) for root, one in zip(roots, answers, strict=True) if "running" not in one]
+    assert stopped == []
     return [
         {
             (topic, queue_id): len(queue["messages"])

@@ -12,7 +12,7 @@ from tools.manual.roff import Items, Page, Section, Text
 _INTRODUCTION = (
     "A finding is one problem: the file and offset, what it means for messages, what a broker does about it, and what "
     "to type. `rmqtool check` and `rmqtool info` report findings. Other commands use the same codes for damage that "
-    "they skip. Codes are never renamed.",
+    "they skip. Codes are never renamed. `rmqtool man` CODE shows one of them.",
     "After the code is its severity. `error`: data is damaged or lost, or a broker would not start. `warning`: "
     "it can cause harm, or a broker will change the store. `notice`: unusual but harmless. A finding can have another "
     "severity than the one listed here, if more is known about it.",
