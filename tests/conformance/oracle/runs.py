@@ -228,7 +228,7 @@ class Starter:
     def __init__(self, version: str) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="oracle-"))
         self._count = 0
-        words = ["run", "-", _STARTED_AT_ONCE, _SHORT_HANG_LIMIT_MS]
+        words = ["run", "-", _STARTED_AT_ONCE, HANG_LIMIT_MS]
         self._process = start_java(
             version, "Start", words, logs=True, user_home=self._home, within=_OWN_NETWORK, is_asked=True
         )
