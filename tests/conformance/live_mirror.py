@@ -113,6 +113,7 @@ def life(version: str, directory: Path, plan: Plan) -> dict[str, Any]:
             producing.end()
             if plan.size:
                 wait_for_mirror(directory)
+            wait_for_line(directory)
             mirror = running[-1]
             seen["memory"] = most_memory(mirror)
             mirror.terminate()
@@ -151,6 +152,14 @@ def wait_for_mirror(directory: Path) -> None:
     while last_line(directory)["lagBytes"]:
         assert time.monotonic() < deadline, last_line(directory)
         time.sleep(0.5)
+
+
+def wait_for_line(directory: Path) -> None:
+    """Wait for a further line: a mirror that was started a moment ago does not know signals yet."""
+    size, deadline = (directory / "lines").stat().st_size, time.monotonic() + PATIENCE
+    while (directory / "lines").stat().st_size == size:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def most_memory(process: subprocess.Popen[bytes]) -> int:
