@@ -26,8 +26,8 @@ _MOUNT_TIER = "mount the volume of the tier, or name it by --conf: tieredStoreFi
 _TIER_BACKUP = "restore the tier from a backup (repair does not change it), then run check again"
 
 _CUT = (
-    "what was here cannot be restored from this store. A repair overwrites it with an empty placeholder, which "
-    "consumers skip. Its undo journal keeps the old bytes"
+    "what was here cannot be restored from this store; look into a backup first. A repair overwrites it with an empty "
+    "placeholder, which consumers skip. Its undo journal keeps the old bytes"
 )
 _FROM_THERE = "deletes everything from the first bad record in those files on"
 _CUTS = (

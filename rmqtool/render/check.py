@@ -70,7 +70,7 @@ def lost_words(queues: Iterable[Mapping[str, Any]]) -> str:
     unnamed = len(most) - _LOST_NAMED
     rest = [f"the rest in {counted(unnamed, 'other queue')}"] if unnamed > 0 else []
     total = counted(sum(int(queue["messages"]) for queue in queues), "message", "messages")
-    return f"at least {total}: {', '.join(named + rest)} (as the queues tell; more only where entries are lost, too)"
+    return f"at least {total}: {', '.join(named + rest)} (by their queue entries; more only if entries are lost, too)"
 
 
 def _labelled(output: Output, label: str, words: str) -> Iterator[str]:

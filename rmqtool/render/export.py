@@ -35,7 +35,7 @@ def outcome_lines(output: Output, shown: Mapping[str, Any], on_corrupt: str, sto
     yield f"manifest (what was read): {to}_manifest"
     damaged = shown["damaged"]
     if damaged["ranges"]:
-        named = f"listed in {to}_damage" if on_corrupt == "emit" else "left out of it"
+        named = f"listed in the Parquet files of {to}_damage" if on_corrupt == "emit" else "left out of it"
         known = damaged["messages"]
         messages = f", {_counted(known, 'message')} lost there" if known else ""
         ranges = _counted(damaged["ranges"], "damaged range")

@@ -51,7 +51,7 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
         yield from rest
     words = (
         "This is a rehearsal of a broker's start: nothing was changed. To recover without a broker, and keep "
-        "all valid messages: repair (can be undone), or recover --apply (cannot)."
+        "all valid messages: repair (deals with damage, can be undone), or recover --apply (does neither)."
     )
     yield from text.hanging(words, output.look.width, 2)
     yield from _verdict(output, shown, commands)

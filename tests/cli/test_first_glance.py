@@ -388,7 +388,9 @@ def test_the_only_group_that_lags_is_named() -> None:
 def test_a_rehearsal_names_the_queues_that_lost_messages_and_says_that_apply_cannot_be_undone(store, capsys) -> None:
     out = " ".join(run(capsys, "recover", store("49-killed-torn"))[1].split())
     assert "but 3 were lost already: 1 in KillT/0, 1 in KillT/1, 1 in KillT/2" in out
-    assert "keep all valid messages: repair (can be undone), or recover --apply (cannot)." in out
+    assert (
+        "keep all valid messages: repair (deals with damage, can be undone), or recover --apply (does neither)." in out
+    )
     assert "can be started" not in out
     sound = run(capsys, "recover", store("49-basic"))[1]
     assert "\na 4.9 broker would start and delete no message" in sound
