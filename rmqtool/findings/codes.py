@@ -26,8 +26,8 @@ _MOUNT_TIER = "mount the volume of the tier, or name it by --conf: tieredStoreFi
 _TIER_BACKUP = "restore the tier from a backup (repair does not change it), then run check again"
 
 _CUT = (
-    "what was here cannot be restored from this store; look into a backup first. A repair overwrites it with an empty "
-    "placeholder, which consumers skip. Its undo journal keeps the old bytes"
+    "this store cannot restore the lost bytes. Better than a repair: the same file, whole, from a backup. A repair "
+    "overwrites the place with an empty placeholder for consumers to skip, and keeps the old bytes in its undo journal"
 )
 _FROM_THERE = "deletes everything from the first bad record in those files on"
 _CUTS = (

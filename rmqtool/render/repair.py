@@ -173,7 +173,8 @@ def _for_good(shown: Row) -> str:
     """Say that a repair brings no message back, where one was lost: a placeholder only lets readers go on."""
     gives_up = any(step["action"] in _MEANT for step in shown["steps"])
     count = sum(int(queue["messages"]) for queue in shown["lost"])
-    backup = " (look into a backup first: rmqtool diff BACKUP STORE)" if gives_up and not shown["applied"] else ""
+    better = " (better, if a backup has this file of the log whole: copy it back; rmqtool diff BACKUP STORE)"
+    backup = better if gives_up and not shown["applied"] else ""
     if count:
         return f"; {text.counted(count, 'message stays', 'messages stay')} lost{backup}"
     return f"; lost messages stay lost{backup}" if gives_up else ""

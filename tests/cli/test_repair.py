@@ -221,9 +221,10 @@ def test_what_a_repair_cannot_bring_back_is_named_before_and_after_it(writable_s
     data[32866 + 4] ^= 1
     log.write_bytes(data)
     lost = [{"topic": "TopicA", "queueId": 0, "messages": 1}]
-    then = "no problems remain; 1 message stays lost (look into a backup first: rmqtool diff BACKUP STORE)"
+    then = "no problems remain; 1 message stays lost"
+    better = " (better, if a backup has this file of the log whole: copy it back; rmqtool diff BACKUP STORE)"
     for words, verdict in (
-        ([], f"3 steps to do, only with --allow primary; then {then}"),
+        ([], f"3 steps to do, only with --allow primary; then {then}{better}"),
         (["--apply", "--allow", "primary"], "3 steps done; no problems remain; 1 message stays lost"),
     ):
         main(["repair", str(root), *words])
