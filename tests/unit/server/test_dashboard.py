@@ -132,6 +132,8 @@ def masked(body: str) -> Counter[str]:
     return Counter(re.findall(r"[^,{}\[\]]+", body))
 
 
+# The pages are those of one session: what one of them asks is seen by the next. They stay together, in their order.
+@pytest.mark.xdist_group("dashboard")
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_gets_what_it_gets_of_a_real_broker(links: Links, page: str) -> None:
     for asked, real in PAGES[page]:
