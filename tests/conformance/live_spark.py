@@ -180,7 +180,7 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def follow(url: str, to: str, checkpoint: str, until: str = "", loss: str = "true") -> None:
-    """Follow the topic until somebody ends this process, or up to what is there now."""
+    """Follow the topic until somebody ends this process, or up to the end that it has at the start."""
     with tempfile.TemporaryFile() as log:
         spark = session(url, log)
         spark.sparkContext.setLogLevel("ERROR")
@@ -259,7 +259,7 @@ class Lake:
         self.process.wait()
 
     def catch_up(self, loss: str = "true") -> tuple[int, str]:
-        """Run the query up to what is there now; return its status and what it said at its end."""
+        """Run the query up to the present end of the topic; return its status and its last words."""
         status = self._begin("now", loss).wait(_PATIENCE)
         said = (self.directory / "driver").read_text(errors="replace").rpartition("ended: ")[2]
         return status, said[:20_000]
